@@ -118,6 +118,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.APIServerApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("Cluster"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterIdle"):
+		return &applyconfigurationclusterprovisionerv1alpha1.ClusterIdleApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterNodes"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterNodesApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterRestore"):

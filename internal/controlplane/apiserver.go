@@ -25,6 +25,7 @@ func (cp *ControlPlane) apiserver() *component {
 		name:          nameAPIServer,
 		args:          cp.apiserverArgs,
 		later:         cp.simulatedNodeArgs(),
+		once:          cp.portArgs,
 		inputs:        []string{cp.dir.pki("sa.key")},
 		prepare:       cp.ensurePort,
 		ready:         cp.checkReadyz,
@@ -104,7 +105,7 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 	cp.mu.Lock()
 	defer cp.mu.Unlock()
 	taken := cp.state.Port
-	if isFree(cp.opts.Address, taken) {
+	if cp.isPortHeld(taken) || isFree(cp.opts.Address, taken) {
 		return nil
 	}
 	if cp.portFixed || cp.opts.Port != 0 {
@@ -123,6 +124,21 @@ func (cp *ControlPlane) ensurePort(context.Context) error {
 		return err
 	}
 	return cp.writeKubeconfigsLocked()
+}
+
+func (cp *ControlPlane) isPortHeld(port int) bool {
+	return cp.opts.PortHeld != nil && cp.opts.PortHeld(cmp.Or(cp.opts.Address, loopback), port)
+}
+
+// portArgs makes kube-apiserver share its port with the caller. Without one it does not: two control planes must not share a port.
+func (cp *ControlPlane) portArgs() []string {
+	cp.mu.Lock()
+	port := cp.state.Port
+	cp.mu.Unlock()
+	if !cp.isPortHeld(port) {
+		return nil
+	}
+	return []string{"--permit-port-sharing=true"}
 }
 
 // checkReadyz checks whether the API is ready. An API that was ready keeps its port.

@@ -52,6 +52,9 @@ type Options struct {
 	// Port is the port of the API. 0 chooses a free port and keeps it, unless another program uses it
 	// while the control plane is stopped.
 	Port int
+	// PortHeld, if set, reports whether the caller listens at a port of an address with SO_REUSEPORT. It then counts as free for
+	// the API, and kube-apiserver listens there, too.
+	PortHeld func(address string, port int) bool
 	// CertSANs are additional names and addresses in the certificate of the API.
 	CertSANs []string
 	// APIServerArgs are additional flags of kube-apiserver, except those that IsReservedFlag reports.

@@ -25,6 +25,7 @@ type component struct {
 	binary  string                          // empty: keelson-kube, with the name of the component as its first argument
 	args    func() []string                 // the command line, evaluated before each start
 	later   []string                        // more arguments; a running process without them is not replaced
+	once    func() []string                 // arguments for one start, if set; they do not matter to a running process
 	inputs  []string                        // files that are read only at the start: a change requires a restart
 	follows string                          // the component after whose restart this one must be restarted, if any
 	prepare func(ctx context.Context) error // runs before each start, if set
@@ -168,10 +169,14 @@ func (cp *ControlPlane) startComponent(ctx context.Context, c *component) error 
 
 // command returns the program of a component, and its arguments.
 func (cp *ControlPlane) command(c *component) (path string, args []string) {
-	if c.binary != "" {
-		return c.binary, slices.Concat(c.args(), c.later)
+	var once []string
+	if c.once != nil {
+		once = c.once()
 	}
-	return cp.opts.Binary, slices.Concat([]string{c.name}, c.args(), c.later)
+	if c.binary != "" {
+		return c.binary, slices.Concat(c.args(), c.later, once)
+	}
+	return cp.opts.Binary, slices.Concat([]string{c.name}, c.args(), c.later, once)
 }
 
 func (cp *ControlPlane) rememberCommand(name, hash string) error {

@@ -84,6 +84,8 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.version)",message="spec.version is for the engine local: with rke, set kubernetes_version in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.apiServer)",message="spec.apiServer is for the engine local: with rke, set services.kube-api in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.running) || self.running",message="spec.running is for the engine local: the engine rke cannot stop a cluster"
+// +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.idle)",message="spec.idle is for the engine local: the engine rke cannot stop a cluster"
+// +kubebuilder:validation:XValidation:rule="!has(self.idle) || !has(self.nodes) || !has(self.nodes.real) || self.nodes.real == 0",message="spec.idle is for clusters without real nodes: Pods run on these, whether or not a client is connected"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.nodes)",message="spec.nodes is for the engine local: with rke, the file of spec.configPath has the nodes"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.users)",message="spec.users is for the engine local: with rke, create users in the cluster"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.from)",message="spec.from is for the engine local: the engine rke has no snapshots"
@@ -134,6 +136,11 @@ type ClusterSpec struct {
 	// +optional
 	Running *bool `json:"running,omitempty"`
 
+	// When a local cluster without clients is stopped. The next connection to its API
+	// starts it again. The default is never.
+	// +optional
+	Idle *ClusterIdle `json:"idle,omitempty"`
+
 	// Nodes of a local cluster. The default is one simulated node.
 	// +optional
 	Nodes *ClusterNodes `json:"nodes,omitempty"`
@@ -175,6 +182,18 @@ type ClusterSpec struct {
 	// Options of the API server of a local cluster.
 	// +optional
 	APIServer *APIServer `json:"apiServer,omitempty"`
+}
+
+// ClusterIdle says when a cluster without clients is stopped.
+type ClusterIdle struct {
+	// Time without a client after which the cluster is stopped, such as 30m; at least
+	// 1m. Every open connection to the API counts as a client, except those of the
+	// control plane and of the manager.
+	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="must be at least 1m"
+	StopAfter metav1.Duration `json:"stopAfter"`
 }
 
 // ClusterSource is what a cluster is made of.
@@ -315,7 +334,7 @@ const (
 	PhaseProvisioning ClusterPhase = "Provisioning"
 	// PhaseProvisioned means that a spec was applied; see the conditions.
 	PhaseProvisioned ClusterPhase = "Provisioned"
-	// PhaseStopped means that spec.running is false and no process runs.
+	// PhaseStopped means that no process runs, because spec.running is false or the cluster is idle.
 	PhaseStopped ClusterPhase = "Stopped"
 	// PhaseDeleting means that the Cluster is being deleted.
 	PhaseDeleting ClusterPhase = "Deleting"

@@ -95,11 +95,15 @@ const (
 	ReasonEtcdAlarm = "EtcdAlarm"
 	// ReasonNotObserved: the engine does not report it.
 	ReasonNotObserved = "NotObserved"
-	// ReasonStopping: the cluster is being stopped because spec.running is false.
+	// ReasonStopping: the cluster is being stopped because spec.running is false, or
+	// because of spec.idle.
 	ReasonStopping = "Stopping"
-	// ReasonStopped: the cluster is stopped because spec.running is false. On
-	// ConditionProvisioned: a change is applied when the cluster starts.
+	// ReasonStopped: the cluster is stopped because spec.running is false, or because of
+	// spec.idle. On ConditionProvisioned: a change is applied when the cluster starts.
 	ReasonStopped = "Stopped"
+	// ReasonClientConnected: a client has connected to a cluster that spec.idle has
+	// stopped, which starts it. For events only.
+	ReasonClientConnected = "ClientConnected"
 )
 
 // The reasons of ConditionKubeconfigAvailable and ConditionUsersReady, and of ConditionReady of a Kubeconfig.

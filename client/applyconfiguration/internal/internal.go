@@ -64,6 +64,12 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterStatus
       default: {}
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterIdle
+  map:
+    fields:
+    - name: stopAfter
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterNodes
   map:
     fields:
@@ -194,6 +200,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: from
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSource
+    - name: idle
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterIdle
     - name: nodes
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterNodes

@@ -36,7 +36,7 @@ metadata:
   name: demo
 spec: {}
 `,
-		"demo --version v1.36.3 --api-address 192.0.2.7 --api-port 16443 --cert-san a.example --cert-san b.example --expires-after 8h --deletion-protection": `apiVersion: clusterprovisioner.rke.io/v1alpha1
+		"demo --version v1.36.3 --api-address 192.0.2.7 --api-port 16443 --cert-san a.example --cert-san b.example --expires-after 8h --idle-stop-after 30m --deletion-protection": `apiVersion: clusterprovisioner.rke.io/v1alpha1
 kind: Cluster
 metadata:
   name: demo
@@ -49,6 +49,8 @@ spec:
     port: 16443
   deletionProtection: true
   expiresAfter: 8h0m0s
+  idle:
+    stopAfter: 30m0s
   version: v1.36.3
 `,
 		"demo --nodes 2": `apiVersion: clusterprovisioner.rke.io/v1alpha1
@@ -122,24 +124,26 @@ func TestRestoreRequest(t *testing.T) {
 
 func TestUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
-		"create":                              "takes one NAME",
-		"create a b":                          "takes one NAME",
-		"create a --dry-run=server":           "must be none or client",
-		"create a -o wide":                    "must be yaml, json or name",
-		"create a --nodes 33":                 "--nodes=33: must be",
-		"create a --nodes 1 --rke-config b":   "--rke-config cannot be combined",
-		"create a --from b --rke-config c":    "--rke-config cannot be combined",
-		"create a --snapshot-keep 0":          "--snapshot-keep=0: must be",
-		"restore a":                           "--snapshot is required",
-		"restore --snapshot b":                "takes one NAME",
-		"snapshot":                            "takes one NAME",
-		"snapshot a -o wide":                  "must be yaml, json or name",
-		"create a --api-port 70000":           "--api-port=70000: must be",
-		"create a --expires-after 100ms":      "--expires-after=100ms: must be",
-		"create a --rke-config b --version c": "cannot be combined",
-		"kubeconfig":                          "takes one NAME",
-		"delete":                              "takes one NAME",
-		"list demo":                           "takes no argument",
+		"create":                                  "takes one NAME",
+		"create a b":                              "takes one NAME",
+		"create a --dry-run=server":               "must be none or client",
+		"create a -o wide":                        "must be yaml, json or name",
+		"create a --nodes 33":                     "--nodes=33: must be",
+		"create a --nodes 1 --rke-config b":       "--rke-config cannot be combined",
+		"create a --from b --rke-config c":        "--rke-config cannot be combined",
+		"create a --snapshot-keep 0":              "--snapshot-keep=0: must be",
+		"restore a":                               "--snapshot is required",
+		"restore --snapshot b":                    "takes one NAME",
+		"snapshot":                                "takes one NAME",
+		"snapshot a -o wide":                      "must be yaml, json or name",
+		"create a --api-port 70000":               "--api-port=70000: must be",
+		"create a --idle-stop-after 10s":          "--idle-stop-after=10s: must be",
+		"create a --idle-stop-after 1h --nodes 1": "--idle-stop-after cannot be combined",
+		"create a --expires-after 100ms":          "--expires-after=100ms: must be",
+		"create a --rke-config b --version c":     "cannot be combined",
+		"kubeconfig":                              "takes one NAME",
+		"delete":                                  "takes one NAME",
+		"list demo":                               "takes no argument",
 	} {
 		_, err := execute(t, strings.Fields(args)...)
 		if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {

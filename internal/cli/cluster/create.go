@@ -26,6 +26,7 @@ type createFlags struct {
 	nodes        int32
 	certSANs     []string
 	expiresAfter time.Duration
+	idleAfter    time.Duration
 	protected    bool
 	rkeConfig    string
 	from         string
@@ -52,6 +53,9 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
 
   # One for a test, which is deleted after an hour
   keelson cluster create preview --expires-after 1h
+
+  # One that is stopped while nobody uses it
+  keelson cluster create demo --idle-stop-after 30m
 
   # With the objects of a snapshot, which keelson cluster snapshot takes
   keelson cluster create copy --from before --wait
@@ -111,6 +115,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&c.port, "api-port", 0, "port of the API on the host of the manager; 0: any free one")
 	fs.Int32Var(&c.nodes, "nodes", 0, "number of real nodes on the host of the manager, which run Pods (default: none, but a simulated node)")
 	fs.StringArrayVar(&c.certSANs, "cert-san", nil, "`name` or address in the certificate of the API; may be repeated")
+	fs.DurationVar(&c.idleAfter, "idle-stop-after", 0, "time without a client after which the cluster is stopped until the next one connects, such as 30m (default: never)")
 	fs.DurationVar(&c.expiresAfter, "expires-after", 0, "time after which the cluster is deleted, such as 8h (default: never)")
 	fs.BoolVar(&c.protected, "deletion-protection", false, "prevent the deletion of the cluster")
 	fs.StringVar(&c.from, "from", "", "`name` of a ClusterSnapshot, whose objects the cluster gets")
@@ -130,6 +135,10 @@ func (c *createFlags) validate() error {
 		return usage.Errorf("--api-port=%d: must be from 1024 to 65535", c.port)
 	case c.keep < 1:
 		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
+	case c.idleAfter != 0 && (c.rkeConfig != "" || c.nodes != 0):
+		return usage.Errorf("--idle-stop-after cannot be combined with --rke-config and --nodes: it is for clusters with simulated nodes")
+	case c.idleAfter != 0 && c.idleAfter < time.Minute || c.idleAfter != c.idleAfter.Truncate(time.Second):
+		return usage.Errorf("--idle-stop-after=%v: must be a number of seconds, minutes or hours, at least 1m", c.idleAfter)
 	case c.expiresAfter < 0 || c.expiresAfter != c.expiresAfter.Truncate(time.Second):
 		return usage.Errorf("--expires-after=%v: must be a number of seconds, minutes or hours, such as 8h", c.expiresAfter)
 	}
@@ -158,6 +167,9 @@ func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
 	}
 	if c.schedule != "" {
 		cluster.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep}
+	}
+	if c.idleAfter > 0 {
+		cluster.Spec.Idle = &v1alpha1.ClusterIdle{StopAfter: metav1.Duration{Duration: c.idleAfter}}
 	}
 	if c.expiresAfter > 0 {
 		cluster.Spec.ExpiresAfter = &metav1.Duration{Duration: c.expiresAfter}

@@ -26,7 +26,8 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	switch p.action {
 	case apply:
 		request := newRequest(cluster)
-		request.Snapshot = seen.snapshot
+		request.Snapshot, request.Idle = seen.snapshot, seen.idle
+		request.Stop = request.Stop || seen.idle
 		if wantsRestore(seen) {
 			request.Restore = seen.restore.request
 		}

@@ -40,6 +40,8 @@ const (
 type plan struct {
 	// at is the time of the decision.
 	at time.Time
+	// isIdle is true if spec.idle stops the cluster.
+	isIdle bool
 	// action is the action on the cluster.
 	action action
 	// operation is the operation that apply or remove starts, empty if it continues one; attempts is its number of attempts.
@@ -84,7 +86,7 @@ const (
 
 // decide returns the plan for a Cluster. It is a pure function of the observed state.
 func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
-	p := plan{at: now, action: keep, secret: childKeep, kubeconfig: childKeep, again: seen.outside.Poll}
+	p := plan{at: now, isIdle: seen.idle, action: keep, secret: childKeep, kubeconfig: childKeep, again: seen.outside.Poll}
 	switch {
 	case !cluster.DeletionTimestamp.IsZero():
 		decideDeletion(cluster, seen, &p)
@@ -99,6 +101,9 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 			return p
 		}
 		p.again = sooner(p.again, untilNextExpiry(at, now))
+	}
+	if left, known := untilIdle(cluster, seen, now); known && runs(cluster, seen) {
+		p.again = sooner(p.again, left)
 	}
 	decideOutside(cluster, seen, &p)
 	decideChildren(cluster, seen, &p)
@@ -118,14 +123,16 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	switch {
 	case seen.err != nil:
 		p.action, p.again = blocked, sooner(p.again, recheck)
-	case !isRunning(cluster) && seen.outside.Stopped:
+	case !runs(cluster, seen) && seen.outside.Stopped && seen.outside.Listening == seen.idle:
 		p.action = keep
-	case inProgress && (isRunning(cluster) || !operation.Stale): // a stop does not wait for another operation
+	case !runs(cluster, seen) && seen.outside.Stopped:
+		p.action = apply // the engine listens at the address from now on, or no longer
+	case inProgress && (runs(cluster, seen) || !operation.Stale): // a stop does not wait for another operation
 		p.action = watch
 		if !seen.outside.Attended {
 			p.action = apply // an earlier manager started it, and this one does not supervise it yet
 		}
-	case isRunning(cluster) && seen.outside.Applied && seen.outside.Attended && !wantsRestore(seen):
+	case runs(cluster, seen) && seen.outside.Applied && seen.outside.Attended && !wantsRestore(seen):
 		p.action = keep
 	default:
 		p.action, p.operation = apply, nextOperation(cluster, seen)
@@ -142,7 +149,7 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 // nextOperation returns the operation that an Apply starts, or "" if the cluster runs and Apply only supervises it.
 func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.OperationType {
 	switch {
-	case !isRunning(cluster):
+	case !runs(cluster, seen):
 		return v1alpha1.OperationStop
 	case wantsRestore(seen):
 		return v1alpha1.OperationRestore

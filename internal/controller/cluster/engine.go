@@ -110,6 +110,8 @@ type Request struct {
 	Restore *Restore
 	// Stop requests a cluster without running processes.
 	Stop bool
+	// Idle is true if Stop is because no client was connected. The engine then listens at the address of the API.
+	Idle bool
 	// Deleting is true if the Cluster is being deleted.
 	Deleting bool
 	// Applied is the Observation.ConfigHash after the last successful operation; empty if there was none. It distinguishes a new
@@ -150,6 +152,16 @@ type Observation struct {
 	Running bool
 	// Stopped is true if no process of the cluster runs, and the engine starts none.
 	Stopped bool
+	// LastClient is the last time at which a client was connected to the API of a running cluster with spec.idle; zero if it is not
+	// known.
+	LastClient time.Time
+	// Idle is true from an Apply with Request.Idle until a client connects. Such a cluster is observed as if the request had Stop and
+	// Idle.
+	Idle bool
+	// Listening is true if the engine listens at the address of the API of a stopped cluster.
+	Listening bool
+	// Woken is true if a client has connected to a cluster that was idle, and that does not run yet.
+	Woken bool
 	// Operation is the current or the last known operation.
 	Operation *Operation
 	// Config is the last applied configuration without credentials; ConfigHash is its hash, including credentials.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -101,11 +102,20 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 		}
 	}
 	before, now := cluster.Status.LastOperation, status.LastOperation
+	if seen.outside.Woken && isStarting(now) && !isStarting(before) {
+		r.events.Normal(cluster, v1alpha1.ReasonClientConnected, "Start",
+			fmt.Sprintf("A client has connected to %s: the idle cluster is started", status.Endpoint))
+	}
 	if now != nil && now.State == v1alpha1.OperationSucceeded && (before == nil || before.State != now.State) {
 		for _, note := range seen.outside.Notes {
 			r.events.Warning(cluster, v1alpha1.ReasonMayBeDirty, string(now.Type), note)
 		}
 	}
+}
+
+// isStarting reports whether an operation that starts a stopped cluster is in progress. A change of its spec is applied with that.
+func isStarting(o *v1alpha1.LastOperation) bool {
+	return o != nil && o.State == v1alpha1.OperationProcessing && o.Type != v1alpha1.OperationStop
 }
 
 // isTrouble reports whether a reason is recorded as a warning.

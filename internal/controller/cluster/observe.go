@@ -20,6 +20,8 @@ type observation struct {
 	engine  v1alpha1.Engine
 	outside Observation
 	err     error
+	// idle is true if spec.idle stops the cluster, see isIdle.
+	idle bool
 	// snapshot is the snapshot of spec.from.
 	snapshot SnapshotRef
 	// probe is the last probe of the cluster's API; nil if there was none.
@@ -82,6 +84,7 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 	} else {
 		seen.err = fmt.Errorf("%w: this manager runs without the engine %s", ErrUnavailable, seen.engine)
 	}
+	seen.idle = isIdle(cluster, seen, r.Clock.Now())
 	if err := r.observeChildren(ctx, cluster, &seen); err != nil {
 		return seen, err
 	}
@@ -119,7 +122,7 @@ func (r *Reconciler) observeChildren(ctx context.Context, cluster *v1alpha1.Clus
 // observeProbe returns the last probe of the cluster. The cluster is probed while it has a kubeconfig, and is neither stopped nor
 // being deleted.
 func (r *Reconciler) observeProbe(cluster *v1alpha1.Cluster, seen *observation) {
-	if len(seen.outside.Kubeconfig) == 0 || !isRunning(cluster) || !cluster.DeletionTimestamp.IsZero() {
+	if len(seen.outside.Kubeconfig) == 0 || !runs(cluster, *seen) || !cluster.DeletionTimestamp.IsZero() {
 		r.Prober.Forget(cluster.UID)
 		return
 	}

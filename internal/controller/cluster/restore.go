@@ -23,10 +23,10 @@ type restoreSeen struct {
 }
 
 // restoreOf returns what is known about spec.restore.
-func restoreOf(cluster *v1alpha1.Cluster, seen *restoreSeen) *snapshots.Restore {
+func restoreOf(cluster *v1alpha1.Cluster, seen *observation) *snapshots.Restore {
 	r := &snapshots.Restore{
 		Object: cluster, Kind: "ClusterSnapshot", By: v1alpha1.LabelRestoreOf, Noun: "cluster", Content: "objects",
-		Idle: whyNotRestored(cluster), Unusable: seen.unusable, Previous: seen.previous, Done: doneOf(cluster.Status.Restore),
+		Idle: whyNotRestored(cluster, seen), Unusable: seen.restore.unusable, Previous: seen.restore.previous, Done: doneOf(cluster.Status.Restore),
 	}
 	if spec := cluster.Spec.Restore; spec != nil {
 		r.Spec = ptr.To(snapshots.RestoreSpec(*spec))
@@ -46,10 +46,10 @@ func doneOf(status *v1alpha1.ClusterRestoreStatus) *snapshots.Done {
 }
 
 // whyNotRestored returns why a cluster is not restored now; nil if it can be.
-func whyNotRestored(cluster *v1alpha1.Cluster) *metav1.Condition {
+func whyNotRestored(cluster *v1alpha1.Cluster, seen *observation) *metav1.Condition {
 	switch {
-	case !isRunning(cluster):
-		return &metav1.Condition{Reason: v1alpha1.ReasonStopped, Message: "The cluster is restored when spec.running is true"}
+	case !runs(cluster, *seen):
+		return &metav1.Condition{Reason: v1alpha1.ReasonStopped, Message: "The cluster is restored when " + whenStarted(*seen)}
 	case cluster.Status.AppliedConfigHash == "":
 		return &metav1.Condition{Reason: v1alpha1.ReasonWaiting, Message: "The cluster is restored after it was provisioned"}
 	}
@@ -58,7 +58,7 @@ func whyNotRestored(cluster *v1alpha1.Cluster) *metav1.Condition {
 
 // asksForRestore reports whether the Cluster requests a restore that has not ended.
 func asksForRestore(cluster *v1alpha1.Cluster) bool {
-	return restoreOf(cluster, &restoreSeen{}).IsRequested()
+	return restoreOf(cluster, &observation{}).IsRequested()
 }
 
 // observeRestore reads the ClusterSnapshots of a restore.
@@ -66,7 +66,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, cluster *v1alpha1.Clust
 	if !asksForRestore(cluster) {
 		return nil
 	}
-	restore := restoreOf(cluster, &seen.restore)
+	restore := restoreOf(cluster, seen)
 	snapshot, err := r.readySnapshot(ctx, cluster.Spec.Restore.Snapshot)
 	switch {
 	case errors.Is(err, ErrSnapshot):
@@ -127,7 +127,7 @@ func decideRestore(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	if seen.err != nil || isBusy(seen) || isRestored(cluster, seen) {
 		return // it may be the only copy of the objects before
 	}
-	p.previous = restoreOf(cluster, &seen.restore).DecidePrevious(seen.restore.request != nil)
+	p.previous = restoreOf(cluster, &seen).DecidePrevious(seen.restore.request != nil)
 }
 
 // isBusy reports whether an operation of the engine is in progress.
@@ -138,7 +138,7 @@ func isBusy(seen observation) bool {
 
 // actOnPrevious makes or deletes the ClusterSnapshot of the present state.
 func (r *Reconciler) actOnPrevious(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
-	return r.scheduled(cluster).ActOnPrevious(ctx, restoreOf(cluster, &seen.restore), p.previous, newPrevious(cluster))
+	return r.scheduled(cluster).ActOnPrevious(ctx, restoreOf(cluster, &seen), p.previous, newPrevious(cluster))
 }
 
 // summarizeRestore sets or removes what the status has about spec.restore.
@@ -169,7 +169,7 @@ func summarizeResult(cluster *v1alpha1.Cluster, seen observation, p plan, status
 	default:
 		message = limit(seen.outside.Operation.Description)
 	}
-	done := restoreOf(cluster, &seen.restore).End(failed, message)
+	done := restoreOf(cluster, &seen).End(failed, message)
 	status.Restore = &v1alpha1.ClusterRestoreStatus{
 		RequestedAt: done.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: v1alpha1.RestoreSucceeded,
 		Message: done.Message, CompletedAt: &metav1.Time{Time: p.at},
@@ -182,7 +182,7 @@ func summarizeResult(cluster *v1alpha1.Cluster, seen observation, p plan, status
 // restoredCondition returns the condition of a Cluster with spec.restore.
 func restoredCondition(cluster *v1alpha1.Cluster, seen observation, p plan, status *v1alpha1.ClusterStatus) metav1.Condition {
 	const name = v1alpha1.ConditionRestored
-	r := restoreOf(cluster, &seen.restore)
+	r := restoreOf(cluster, &seen)
 	r.Done = doneOf(status.Restore)
 	isOver := r.Done != nil && r.Done.RequestedAt == r.Spec.RequestedAt
 	if !isOver && (cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero()) {

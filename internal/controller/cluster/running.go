@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"fmt"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -9,15 +11,20 @@ import (
 
 // isStopped reports whether the cluster is stopped, or being stopped, as the spec requests.
 func isStopped(cluster *v1alpha1.Cluster, seen observation) bool {
-	return !isRunning(cluster) && !cluster.Spec.Paused && seen.err == nil
+	return !runs(cluster, seen) && !cluster.Spec.Paused && seen.err == nil
 }
 
 // stoppedCondition returns a condition of a cluster for which isStopped is true.
-func stoppedCondition(name string, seen observation) metav1.Condition {
-	if !seen.outside.Stopped {
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopping, "The cluster is being stopped: spec.running is false")
+func stoppedCondition(name string, cluster *v1alpha1.Cluster, seen observation) metav1.Condition {
+	why, hint := "spec.running is false", ""
+	if seen.idle {
+		why = fmt.Sprintf("it is idle, no client was connected for %s", cluster.Spec.Idle.StopAfter.Duration)
+		hint = fmt.Sprintf(". A connection to %s starts it", seen.outside.Endpoint)
 	}
-	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is stopped: spec.running is false")
+	if !seen.outside.Stopped {
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopping, "The cluster is being stopped: %s", why)
+	}
+	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is stopped: %s%s", why, hint)
 }
 
 // summarizeExpiry sets or removes what the status has about spec.expiresAfter.

@@ -15,8 +15,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
-// newSchedule returns the schedule of a Cluster with spec.snapshots.
-func newSchedule(cluster *v1alpha1.Cluster) snapshots.Of {
+// newSchedule returns the schedule of a Cluster with spec.snapshots. isIdle is that of the plan.
+func newSchedule(cluster *v1alpha1.Cluster, isIdle bool) snapshots.Of {
 	of := snapshots.Of{
 		Object: cluster, Kind: "ClusterSnapshot", Spec: snapshots.Spec(*cluster.Spec.Snapshots),
 		Status: snapshots.Status(ptr.Deref(cluster.Status.Snapshots, v1alpha1.SnapshotScheduleStatus{})),
@@ -27,6 +27,8 @@ func newSchedule(cluster *v1alpha1.Cluster) snapshots.Of {
 	switch {
 	case !isRunning(cluster):
 		of.Idle = idle("No snapshots are made while spec.running is false")
+	case isIdle:
+		of.Idle = idle("No snapshots are made while the cluster is stopped because of spec.idle")
 	case cluster.Status.AppliedConfigHash == "":
 		of.Idle = idle("No snapshots are made until the cluster is provisioned")
 	}
@@ -58,7 +60,7 @@ func (r *Reconciler) scheduled(cluster *v1alpha1.Cluster) snapshots.Store[*v1alp
 // observeScheduled reads the ClusterSnapshots that spec.snapshots has made.
 func (r *Reconciler) observeScheduled(ctx context.Context, cluster *v1alpha1.Cluster, seen *observation) (err error) {
 	if cluster.Spec.Snapshots != nil && cluster.DeletionTimestamp.IsZero() {
-		seen.scheduled, err = r.scheduled(cluster).Observe(ctx, newSchedule(cluster))
+		seen.scheduled, err = r.scheduled(cluster).Observe(ctx, newSchedule(cluster, seen.idle))
 	}
 	return err
 }
@@ -68,7 +70,7 @@ func decideSchedule(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	if cluster.Spec.Snapshots == nil {
 		return
 	}
-	p.schedule = snapshots.Decide(newSchedule(cluster), seen.scheduled, p.at)
+	p.schedule = snapshots.Decide(newSchedule(cluster, p.isIdle), seen.scheduled, p.at)
 	if next := p.schedule.Again; !next.IsZero() {
 		p.again = sooner(p.again, next.Sub(p.at))
 	}
@@ -92,7 +94,7 @@ func (r *Reconciler) actOnSchedule(ctx context.Context, cluster *v1alpha1.Cluste
 	if p.schedule == nil {
 		return nil
 	}
-	return r.scheduled(cluster).Act(ctx, newSchedule(cluster), p.schedule)
+	return r.scheduled(cluster).Act(ctx, newSchedule(cluster, p.isIdle), p.schedule)
 }
 
 // isSource reports whether a Cluster is being made of a ClusterSnapshot or restored from it.
@@ -111,7 +113,7 @@ func summarizeSchedule(cluster *v1alpha1.Cluster, p plan, actErr error, status *
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionSnapshotsUpToDate)
 		return
 	}
-	progress := snapshots.Summarize(newSchedule(cluster), p.schedule, actErr, p.at, &status.Conditions)
+	progress := snapshots.Summarize(newSchedule(cluster, p.isIdle), p.schedule, actErr, p.at, &status.Conditions)
 	if progress != (snapshots.Status{}) {
 		status.Snapshots = ptr.To(v1alpha1.SnapshotScheduleStatus(progress))
 	}

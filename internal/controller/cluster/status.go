@@ -149,8 +149,8 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 		}
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "No operation was started yet")
 	}
-	if !isRunning(cluster) && seen.err == nil {
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The spec is applied when spec.running is true")
+	if !runs(cluster, seen) && seen.err == nil {
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The spec is applied when %s", whenStarted(seen))
 	}
 	if p.action == wait && seen.outside.Operation == nil && before != nil && before.Reason != "" {
 		return *before // no operation was started since
@@ -186,7 +186,7 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 	case p.action == remove || p.action == release || p.action == giveUp || !cluster.DeletionTimestamp.IsZero() && p.action == watch:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRemoving, "The cluster is being removed")
 	case isStopped(cluster, seen):
-		return stoppedCondition(name, seen)
+		return stoppedCondition(name, cluster, seen)
 	case seen.invalid != nil:
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be probed: the kubeconfig is invalid")
 	case isRestoring(seen) && (api == nil || !api.Up):
@@ -226,7 +226,7 @@ func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation) metav1.C
 	names, detail := down(seen.outside.Components)
 	switch {
 	case isStopped(cluster, seen):
-		return stoppedCondition(name, seen)
+		return stoppedCondition(name, cluster, seen)
 	case isRestoring(seen) && (names != "" || len(seen.outside.Components) == 0):
 		return restoringCondition(name)
 	case len(seen.outside.Components) > 0 && names == "":
@@ -246,7 +246,7 @@ func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition
 	etcd := find(seen.outside.Components, ComponentEtcd)
 	switch {
 	case isStopped(cluster, seen):
-		return stoppedCondition(name, seen)
+		return stoppedCondition(name, cluster, seen)
 	case isRestoring(seen) && (etcd == nil || !etcd.Up):
 		return restoringCondition(name)
 	case etcd != nil && !etcd.Up:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -57,6 +58,11 @@ type Cluster struct {
 	Notes []string
 	// Restored are the restores that were done, the last one at the end.
 	Restored []cluster.Restore
+
+	// LastClient is when a client was last connected; zero for a cluster that does not watch its clients. Idle and Woken are fields of
+	// an Observation.
+	LastClient  time.Time
+	Idle, Woken bool
 
 	wanted  string
 	restore *cluster.Restore // that the operation does
@@ -174,11 +180,13 @@ type Engine struct {
 	mu       sync.Mutex
 	closed   bool
 	attended map[types.UID]string // to the hash of what it was asked for
+
+	listening map[types.UID]bool // for clients of idle clusters
 }
 
 // New returns an engine for the clusters of a world. A second engine simulates a restarted manager.
 func New(w *World) *Engine {
-	return &Engine{world: w, changed: func(string) {}, attended: map[types.UID]string{}}
+	return &Engine{world: w, changed: func(string) {}, attended: map[types.UID]string{}, listening: map[types.UID]bool{}}
 }
 
 // Notify implements cluster.Engine.
@@ -206,7 +214,7 @@ func (e *Engine) enter(method string, r cluster.Request) error {
 }
 
 func hashOf(r cluster.Request) string {
-	r.Spec.Running, r.Spec.ExpiresAfter, r.Spec.Snapshots, r.Spec.Restore = nil, nil, nil, nil // they are not for the engine
+	r.Spec.Running, r.Spec.ExpiresAfter, r.Spec.Snapshots, r.Spec.Restore, r.Spec.Idle = nil, nil, nil, nil, nil // they are not for the engine
 	text, err := json.Marshal(r.Spec)
 	if err != nil {
 		panic(err) // a spec can be marshalled
@@ -228,6 +236,19 @@ func (c *Cluster) restored() string {
 		return ""
 	}
 	return c.Restored[len(c.Restored)-1].Token
+}
+
+// isUp reports whether a component runs.
+func (c *Cluster) isUp() bool {
+	return slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up })
+}
+
+// Connect simulates a client that connects to an idle cluster.
+func (w *World) Connect(uid types.UID) {
+	w.Change(uid, func(c *Cluster) *Cluster {
+		c.Idle, c.Woken = false, true
+		return c
+	})
 }
 
 // stopped stands for a request that stops a cluster.
@@ -260,10 +281,18 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	case c == nil:
 		return cluster.Observation{Stopped: true}, nil
 	}
+	idle := r.Spec.Idle != nil && !r.Stop && !r.Deleting && c.Idle
+	if idle {
+		r.Stop, r.Idle = true, true
+	}
+	e.mu.Lock()
+	listening := e.listening[r.UID]
+	e.mu.Unlock()
 	seen := cluster.Observation{
+		LastClient: c.LastClient, Idle: idle, Listening: listening, Woken: c.Woken,
 		Exists: true, Applied: c.Hash == hashOf(r), Attended: attended == wantedBy(r), Running: len(c.Components) > 0,
 		ConfigHash: c.Hash, Config: c.Hash, Restored: c.restored(), Kubeconfig: c.Kubeconfig, KubeconfigPath: c.KubeconfigPath,
-		Stopped:    !c.isBusy() && !slices.ContainsFunc(c.Components, func(c cluster.Component) bool { return c.Up }),
+		Stopped:    !c.isBusy() && !c.isUp(),
 		Components: slices.Clone(c.Components), Nodes: c.Nodes, Users: c.Users, Notes: c.Notes, Waiting: "the fake cluster " + c.Name,
 	}
 	for _, component := range c.Components {
@@ -298,9 +327,13 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 				c.Components[i].Up = true
 			}
 		}
+		c.Idle, c.Woken = r.Idle, false
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		e.attended[r.UID] = c.wanted
+		e.attended[r.UID], e.listening[r.UID] = c.wanted, r.Idle
+		if r.Stop && !c.isUp() && !c.isBusy() {
+			return nil, false // it begins to listen, or ends to
+		}
 		return c, false
 	})
 }

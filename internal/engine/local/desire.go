@@ -74,6 +74,8 @@ type desiredSpec struct {
 	APIServer *v1alpha1.APIServer    `json:"apiServer,omitempty"`
 	Nodes     *v1alpha1.ClusterNodes `json:"nodes,omitempty"`
 	Users     []v1alpha1.ClusterUser `json:"users,omitempty"`
+	// Idle is true with spec.idle: the clients are watched.
+	Idle bool `json:"idle,omitempty"`
 }
 
 // NewRule returns a check whether the engine supports a spec, whatever the state of the cluster. The addresses are those of
@@ -131,7 +133,7 @@ func validateFlags(spec v1alpha1.ClusterSpec) error {
 
 // newDesire validates a request.
 func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, error) {
-	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes, Users: r.Spec.Users}, rotation: r.Rotation, stop: r.Stop, restore: r.Restore}
+	d := desire{spec: desiredSpec{Version: r.Spec.Version, APIServer: r.Spec.APIServer, Nodes: r.Spec.Nodes, Users: r.Spec.Users, Idle: r.Spec.Idle != nil}, rotation: r.Rotation, stop: r.Stop, restore: r.Restore}
 	if err := NewRule(e.opts.Addresses)(r.Spec); err != nil {
 		return d, err
 	}

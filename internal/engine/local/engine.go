@@ -84,6 +84,9 @@ type member struct {
 	present string // the desire.key of the supervised control plane; empty if there is none
 	cp      *controlplane.ControlPlane
 	nodes   *cluster.Nodes // of cp
+
+	lastClient time.Time // of cp, if its clients are watched; else zero
+	door       *door     // listens while the cluster is idle, and passes on whom it has let wait; nil if there is none
 }
 
 // New returns an engine. It starts nothing.
@@ -158,6 +161,9 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if m.done != nil || m.present == wanted.key() && wanted.isRestored(dir) {
 		return nil // it is in progress, or there is nothing to do
 	}
+	if err := e.unmarkIdle(m.uid); err != nil {
+		return err
+	}
 	e.begin(m, false, wanted.operationKey(), func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
 	return nil
 }
@@ -217,7 +223,7 @@ func (e *Engine) forget(m *member) {
 	defer e.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e.clusters[m.uid] == m && m.done == nil && m.cp == nil {
+	if e.clusters[m.uid] == m && m.done == nil && m.cp == nil && m.door == nil {
 		delete(e.clusters, m.uid)
 	}
 }
@@ -227,7 +233,7 @@ func (m *member) release() *controlplane.ControlPlane {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	cp := m.cp
-	m.cp, m.present = nil, ""
+	m.cp, m.present, m.lastClient = nil, "", time.Time{}
 	return cp
 }
 
@@ -255,12 +261,22 @@ func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
 		return err
 	}
 	nodes := e.firstNodes(m, wanted)
-	cp, err := controlplane.Start(ctx, e.controlPlaneOptions(m, wanted))
+	opts := e.controlPlaneOptions(m, wanted)
+	door := m.currentDoor()
+	if door != nil {
+		opts.PortHeld = door.holds
+		door.leaveTo(ctx)
+	}
+	cp, err := controlplane.Start(ctx, opts)
 	if err != nil {
+		m.closeDoor()
 		if errors.Is(err, process.ErrLocked) {
 			return fmt.Errorf("%w: another manager supervises the cluster: %w", cluster.ErrBusy, err)
 		}
 		return err
+	}
+	if door != nil {
+		door.open(cp.Server())
 	}
 	if err := cp.Open(ctx); err != nil {
 		return errors.Join(err, cp.Detach())
@@ -270,6 +286,10 @@ func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
 	}
 	m.mu.Lock()
 	m.cp, m.present, m.nodes = cp, wanted.key(), nodes
+	if wanted.spec.Idle {
+		m.lastClient = e.opts.Clock.Now()
+		e.wg.Go(func() { e.watchClients(m, cp) })
+	}
 	m.mu.Unlock()
 	e.wg.Go(func() { e.settle(m, cp) })
 	return nil
@@ -327,6 +347,7 @@ func (e *Engine) Close() error {
 		if done != nil {
 			<-done // its context has ended
 		}
+		m.closeDoor()
 		m.mu.Lock()
 		if m.cp != nil {
 			errs = append(errs, m.cp.Detach())

@@ -58,7 +58,7 @@ func (e *Engine) List(context.Context) ([]cluster.HostedCluster, error) {
 	for _, entry := range entries {
 		r := cluster.HostedCluster{UID: types.UID(entry.Name()), Dir: filepath.Join(e.opts.Dir, entry.Name())}
 		o := readOwner(r.Dir)
-		if r.Name, r.ManagementClusterUID = o.Name, o.ManagementClusterUID; r.ManagementClusterUID != "" && e.runsIdly(r.UID) {
+		if r.Name, r.ManagementClusterUID = o.Name, o.ManagementClusterUID; r.ManagementClusterUID != "" && (e.runsIdly(r.UID) || e.isListening(r.UID)) {
 			all = append(all, r)
 		}
 	}
@@ -125,8 +125,19 @@ func (e *Engine) applyStop(r cluster.Request) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if r.Idle {
+		err = e.markIdle(m.uid)
+	} else {
+		err = e.unmarkIdle(m.uid)
+	}
+	if err != nil {
+		return err
+	}
 	under := m.done
 	switch {
+	case under == nil && m.cp == nil && !e.hasProcesses(m.uid):
+		e.guard(m, r.Idle)
+		return nil
 	case under != nil && m.opFor == stopKey && !m.op.Delete:
 		return nil
 	case under != nil:
@@ -137,6 +148,9 @@ func (e *Engine) applyStop(r cluster.Request) error {
 		defer cancel()
 		if err := waitFor(ctx, under); err != nil {
 			return err
+		}
+		if r.Idle {
+			return e.stopIdle(ctx, m)
 		}
 		return e.stop(ctx, m)
 	})
@@ -193,6 +207,7 @@ func (e *Engine) beginStop(ctx context.Context, uid types.UID) (*member, *cluste
 
 // stop stops the processes of a cluster in order, and keeps its data.
 func (e *Engine) stop(ctx context.Context, m *member) error {
+	m.closeDoor()
 	if cp := m.release(); cp != nil {
 		return cp.Stop(ctx)
 	}

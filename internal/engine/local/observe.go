@@ -17,6 +17,9 @@ import (
 func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observation, error) {
 	var seen cluster.Observation
 	dir, m := e.dir(r.UID), e.member(r.UID)
+	if seen.Idle = r.Spec.Idle != nil && !r.Stop && !r.Deleting && e.isIdle(r.UID); seen.Idle {
+		r.Stop, r.Idle = true, true
+	}
 	wanted, err := e.newDesire(ctx, r)
 	if err != nil && !r.Deleting && !r.Stop { // a cluster with an invalid spec can be removed and stopped
 		return seen, err
@@ -89,9 +92,12 @@ func (m *member) observe(seen *cluster.Observation, wanted desire) {
 		seen.Operation = &op
 	}
 	seen.Attended = m.done != nil || m.present != "" && m.present == wanted.key()
+	seen.Listening = m.door != nil && m.door.isListening()
 	if m.cp == nil {
+		seen.Woken = m.door != nil && m.door.isKnocked()
 		return
 	}
+	seen.LastClient = m.lastClient
 	if m.nodes != nil {
 		nodes := *m.nodes
 		seen.Nodes = &nodes

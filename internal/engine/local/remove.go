@@ -40,6 +40,7 @@ func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) e
 	if err := waitFor(ctx, under); err != nil {
 		return err
 	}
+	m.closeDoor()
 	if cp := m.release(); cp != nil {
 		atOnce, cancel := context.WithCancel(ctx)
 		cancel()
@@ -59,6 +60,7 @@ func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
 	if m == nil {
 		return nil
 	}
+	m.closeDoor()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.cancel != nil {

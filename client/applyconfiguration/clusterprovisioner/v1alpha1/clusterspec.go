@@ -33,6 +33,9 @@ type ClusterSpecApplyConfiguration struct {
 	// data is kept; other changes of the spec are applied when the cluster starts again.
 	// For the engine local only. The default is true.
 	Running *bool `json:"running,omitempty"`
+	// When a local cluster without clients is stopped. The next connection to its API
+	// starts it again. The default is never.
+	Idle *ClusterIdleApplyConfiguration `json:"idle,omitempty"`
 	// Nodes of a local cluster. The default is one simulated node.
 	Nodes *ClusterNodesApplyConfiguration `json:"nodes,omitempty"`
 	// Users of a local cluster, besides its administrator. Each has a Secret with a
@@ -106,6 +109,14 @@ func (b *ClusterSpecApplyConfiguration) WithFrom(value *ClusterSourceApplyConfig
 // If called multiple times, the Running field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithRunning(value bool) *ClusterSpecApplyConfiguration {
 	b.Running = &value
+	return b
+}
+
+// WithIdle sets the Idle field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Idle field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithIdle(value *ClusterIdleApplyConfiguration) *ClusterSpecApplyConfiguration {
+	b.Idle = value
 	return b
 }
 

@@ -1,0 +1,167 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// idleFile marks a cluster that is stopped because it is idle, for the next manager. It exists from before the stop until the start.
+const idleFile = "idle"
+
+// markIdle writes the mark. Afterwards every manager goes on with the stop, and listens.
+func (e *Engine) markIdle(uid types.UID) error {
+	path := filepath.Join(e.dir(uid), idleFile)
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := writeNote(path, struct{}{}); err != nil {
+		return fmt.Errorf("mark the cluster as idle: %w", err)
+	}
+	return nil
+}
+
+func (e *Engine) unmarkIdle(uid types.UID) error {
+	if err := os.Remove(filepath.Join(e.dir(uid), idleFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove the mark of the idle cluster: %w", err)
+	}
+	return nil
+}
+
+// isIdle reports whether a cluster is stopped, or to be stopped, because it is idle, and no client has connected since.
+func (e *Engine) isIdle(uid types.UID) bool {
+	if _, err := os.Stat(filepath.Join(e.dir(uid), idleFile)); err != nil {
+		return false
+	}
+	m := e.member(uid)
+	if m == nil {
+		return true
+	}
+	door := m.currentDoor()
+	return door == nil || !door.isKnocked()
+}
+
+// isListening reports whether the engine listens for clients of a cluster, and no operation is in progress.
+func (e *Engine) isListening(uid types.UID) bool {
+	m := e.member(uid)
+	if m == nil {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done == nil && m.door != nil && m.door.isListening()
+}
+
+// currentDoor returns the door of a cluster; nil if there is none.
+func (m *member) currentDoor() *door {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.door
+}
+
+// closeDoor stops to listen for clients, and closes the connections of those that wait.
+func (m *member) closeDoor() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.closeDoorLocked()
+}
+
+func (m *member) closeDoorLocked() {
+	if m.door != nil {
+		m.door.close()
+		m.door = nil
+	}
+}
+
+// guard makes the engine listen, or stop to listen, for clients of a cluster that has no processes. The caller holds m.mu. If another
+// program has the port, the cluster is idle no longer: a start chooses another port or reports the problem.
+func (e *Engine) guard(m *member, isIdle bool) {
+	if m.door != nil && m.door.isListening() == isIdle {
+		return
+	}
+	m.closeDoorLocked()
+	if !isIdle {
+		return
+	}
+	opened, err := e.openDoor(m)
+	if err != nil {
+		e.wakeWithoutDoor(m, err)
+		return
+	}
+	m.door = opened
+	e.changed(m.name)
+}
+
+// openDoor listens at the address of the API of a cluster, which must be free.
+func (e *Engine) openDoor(m *member) (*door, error) {
+	config, err := controlplane.AdminConfig(e.dir(m.uid))
+	if err != nil {
+		return nil, err
+	}
+	return newDoor(strings.TrimPrefix(config.Host, "https://"), func() { e.changed(m.name) })
+}
+
+// wakeWithoutDoor starts a cluster for whose clients the engine cannot listen.
+func (e *Engine) wakeWithoutDoor(m *member, cause error) {
+	e.opts.Log.Error(cause, "Cannot listen at the address of an idle cluster, which is started", "Cluster", m.name)
+	if err := e.unmarkIdle(m.uid); err != nil {
+		e.opts.Log.Error(err, "Failed to start an idle cluster", "Cluster", m.name)
+	}
+	e.changed(m.name)
+}
+
+// doorTimeout limits the time until the port of a stopped API is free.
+const doorTimeout = time.Second
+
+// stopIdle stops a cluster and listens at the address of its API as soon as that has left it.
+func (e *Engine) stopIdle(ctx context.Context, m *member) error {
+	m.closeDoor()
+	waiting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type result struct {
+		*door
+		err error
+	}
+	opened := make(chan result, 1)
+	go func() {
+		var r result
+		_ = wait.PollUntilContextCancel(waiting, 10*time.Millisecond, true, func(context.Context) (bool, error) {
+			r.door, r.err = e.openDoor(m)
+			return r.err == nil, nil
+		}) // r has the error
+		opened <- r
+	}()
+	err := e.stop(ctx, m)
+	timer := time.AfterFunc(doorTimeout, cancel)
+	defer timer.Stop()
+	if err != nil {
+		cancel()
+	}
+	r := <-opened
+	switch {
+	case err != nil:
+		if r.err == nil {
+			r.close()
+		}
+		return err
+	case r.err != nil && ctx.Err() == nil:
+		e.wakeWithoutDoor(m, r.err)
+		return nil
+	case r.err != nil:
+		return context.Cause(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.door = r.door
+	return nil
+}
