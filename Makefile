@@ -108,8 +108,8 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
 # only end-to-end test of its kind. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
-# processes, so three packages at a time use two cores better than two, which is Go's default there.
-GO_TEST := go run ./internal/testing/env/run -- go test -race -timeout 45m -p $(shell echo $$(($$(nproc) * 3 / 2)))
+# processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
+GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -timeout 45m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node'))))
 
 .PHONY: test-needs

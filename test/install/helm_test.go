@@ -355,8 +355,8 @@ func TestLongPermissionsInNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	names := slices.DeleteFunc(transcriptNames(t), func(name string) bool {
-		// Cluster-scoped kinds are left out, and so is the test with machines in a namespace of its own.
-		return strings.Contains(name, "Cluster") || name == "TestLongNetworksOfVirtualMachines"
+		// Cluster-scoped kinds are left out.
+		return strings.Contains(name, "Cluster") || skipped.MatchString(name)
 	})
 	var namespaces []string
 	for _, name := range names {

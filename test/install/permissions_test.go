@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -30,8 +31,8 @@ const (
 	account = "keelson-manager"
 )
 
-// All transcripts run with a manager that has the permissions of an installation with all kinds:
-// none of its requests is forbidden, and it uses every permission.
+// The transcripts that are not slow run with a manager that has the permissions of an installation
+// with all kinds: none of its requests is forbidden, and it uses every permission.
 func TestLongPermissionsOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	// As on OpenShift, only users who may update the finalizers of an owner may block its deletion.
@@ -98,8 +99,8 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	return state
 }
 
-// ofUp are the tests of test/e2e that need keelson up itself.
-const ofUp = "^Test(Long)?Access"
+// skipped are the tests of test/e2e that need keelson up itself, and the slow ones, which use no other permissions.
+var skipped = regexp.MustCompile("^Test(Long|Access)")
 
 // runTranscripts runs the tests of test/e2e that match pattern on the cluster, with a webhook
 // configuration of that name, and waits until their objects no longer exist.
@@ -112,7 +113,7 @@ func (w *world) runTranscripts(t *testing.T, state, webhook, suffix, pattern str
 		ClientCertificate: w.admin.CertFile, ClientCertificateData: w.admin.CertData,
 		ClientKey: w.admin.KeyFile, ClientKeyData: w.admin.KeyData,
 	})
-	cmd := exec.CommandContext(t.Context(), transcripts(t), "-test.v", "-test.run", pattern, "-test.skip", ofUp)
+	cmd := exec.CommandContext(t.Context(), transcripts(t), "-test.v", "-test.run", pattern, "-test.skip", skipped.String())
 	cmd.Dir = "../e2e"
 	cmd.Env = append(os.Environ(), "KEELSON_E2E_KUBECONFIG="+kubeconfig, "KEELSON_E2E_STATE="+state, "KEELSON_E2E_SUFFIX="+suffix,
 		"KEELSON_E2E_WEBHOOK="+webhook)

@@ -10,8 +10,8 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// rarely creates rare situations in a namespace that no transcript covers, and waits until the
-// manager has used the permissions for them.
+// rarely creates situations in a namespace that no transcript covers, and waits until the manager
+// has used the permissions for them.
 func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	t.Helper()
 	in := func(manifest string) {
@@ -55,6 +55,11 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	w.untilAny(t, user, "virtualmachinesnapshots", namespace, "create", "delete")
 	w.kubectl(t, "delete", "virtualmachine", "scheduled", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "delete", "virtualmachinesnapshots", "--all", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
+
+	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualDisk, metadata: {name: own}, spec: {size: 8Mi}}`)
+	w.kubectl(t, "wait", "--for=condition=Ready", "virtualdisk/own", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
+	w.kubectl(t, "delete", "virtualdisk", "own", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
+	w.untilAny(t, user, "virtualdisks", namespace, "get", "patch")
 
 	// A VirtualMachine is restored from a backup with its finalizer.
 	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: restored, finalizers: [fake.cloudnative.tw/server]}, spec: {driver: fake}}`)

@@ -189,3 +189,11 @@ func testDiskFull(t *testing.T, node, file, target string) {
 	w.checkDisks()
 	w.remove()
 }
+
+// serial returns the serial log of the machine of the test.
+func (w *fixture) serial() string {
+	w.Helper()
+	log, err := os.ReadFile(filepath.Join(w.driver.machinesDir(), string(uid), serialLog))
+	w.do(err)
+	return string(log)
+}

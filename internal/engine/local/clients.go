@@ -85,7 +85,7 @@ func (e *Engine) watchClients(m *member, cp *controlplane.ControlPlane) {
 			m.mu.Unlock()
 			return
 		}
-		if isConnected || failed || m.door != nil && m.door.isUsed() {
+		if isConnected || failed || m.idleListener != nil && m.idleListener.isUsed() {
 			m.lastClient = e.opts.Clock.Now()
 		}
 		m.mu.Unlock()

@@ -85,8 +85,8 @@ type member struct {
 	cp      *controlplane.ControlPlane
 	nodes   *cluster.Nodes // of cp
 
-	lastClient time.Time // of cp, if its clients are watched; else zero
-	door       *door     // listens while the cluster is idle, and passes on whom it has let wait; nil if there is none
+	lastClient   time.Time     // of cp, if its clients are watched; else zero
+	idleListener *idleListener // listens while the cluster is idle, and serves the clients that have waited; nil if there is none
 }
 
 // New returns an engine. It starts nothing.
@@ -223,7 +223,7 @@ func (e *Engine) forget(m *member) {
 	defer e.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if e.clusters[m.uid] == m && m.done == nil && m.cp == nil && m.door == nil {
+	if e.clusters[m.uid] == m && m.done == nil && m.cp == nil && m.idleListener == nil {
 		delete(e.clusters, m.uid)
 	}
 }
@@ -262,21 +262,21 @@ func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
 	}
 	nodes := e.firstNodes(m, wanted)
 	opts := e.controlPlaneOptions(m, wanted)
-	door := m.currentDoor()
-	if door != nil {
-		opts.PortHeld = door.holds
-		door.leaveTo(ctx)
+	listener := m.currentIdleListener()
+	if listener != nil {
+		opts.PortHeld = listener.holds
+		listener.handOver(ctx)
 	}
 	cp, err := controlplane.Start(ctx, opts)
 	if err != nil {
-		m.closeDoor()
+		m.closeIdleListener()
 		if errors.Is(err, process.ErrLocked) {
 			return fmt.Errorf("%w: another manager supervises the cluster: %w", cluster.ErrBusy, err)
 		}
 		return err
 	}
-	if door != nil {
-		door.open(cp.Server())
+	if listener != nil {
+		listener.open(cp.Server())
 	}
 	if err := cp.Open(ctx); err != nil {
 		return errors.Join(err, cp.Detach())
@@ -347,7 +347,7 @@ func (e *Engine) Close() error {
 		if done != nil {
 			<-done // its context has ended
 		}
-		m.closeDoor()
+		m.closeIdleListener()
 		m.mu.Lock()
 		if m.cp != nil {
 			errs = append(errs, m.cp.Detach())

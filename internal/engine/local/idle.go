@@ -47,8 +47,8 @@ func (e *Engine) isIdle(uid types.UID) bool {
 	if m == nil {
 		return true
 	}
-	door := m.currentDoor()
-	return door == nil || !door.isKnocked()
+	listener := m.currentIdleListener()
+	return listener == nil || !listener.wasContacted()
 }
 
 // isListening reports whether the engine listens for clients of a cluster, and no operation is in progress.
@@ -59,60 +59,60 @@ func (e *Engine) isListening(uid types.UID) bool {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.done == nil && m.door != nil && m.door.isListening()
+	return m.done == nil && m.idleListener != nil && m.idleListener.isListening()
 }
 
-// currentDoor returns the door of a cluster; nil if there is none.
-func (m *member) currentDoor() *door {
+// currentIdleListener returns the listener of a cluster; nil if there is none.
+func (m *member) currentIdleListener() *idleListener {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.door
+	return m.idleListener
 }
 
-// closeDoor stops to listen for clients, and closes the connections of those that wait.
-func (m *member) closeDoor() {
+// closeIdleListener stops to listen for clients, and closes the connections of those that wait.
+func (m *member) closeIdleListener() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.closeDoorLocked()
+	m.closeIdleListenerLocked()
 }
 
-func (m *member) closeDoorLocked() {
-	if m.door != nil {
-		m.door.close()
-		m.door = nil
+func (m *member) closeIdleListenerLocked() {
+	if m.idleListener != nil {
+		m.idleListener.close()
+		m.idleListener = nil
 	}
 }
 
-// guard makes the engine listen, or stop to listen, for clients of a cluster that has no processes. The caller holds m.mu. If another
+// listenIfIdle makes the engine listen, or stop to listen, for clients of a cluster that has no processes. The caller holds m.mu. If another
 // program has the port, the cluster is idle no longer: a start chooses another port or reports the problem.
-func (e *Engine) guard(m *member, isIdle bool) {
-	if m.door != nil && m.door.isListening() == isIdle {
+func (e *Engine) listenIfIdle(m *member, isIdle bool) {
+	if m.idleListener != nil && m.idleListener.isListening() == isIdle {
 		return
 	}
-	m.closeDoorLocked()
+	m.closeIdleListenerLocked()
 	if !isIdle {
 		return
 	}
-	opened, err := e.openDoor(m)
+	opened, err := e.openIdleListener(m)
 	if err != nil {
-		e.wakeWithoutDoor(m, err)
+		e.startInstead(m, err)
 		return
 	}
-	m.door = opened
+	m.idleListener = opened
 	e.changed(m.name)
 }
 
-// openDoor listens at the address of the API of a cluster, which must be free.
-func (e *Engine) openDoor(m *member) (*door, error) {
+// openIdleListener listens at the address of the API of a cluster, which must be free.
+func (e *Engine) openIdleListener(m *member) (*idleListener, error) {
 	config, err := controlplane.AdminConfig(e.dir(m.uid))
 	if err != nil {
 		return nil, err
 	}
-	return newDoor(strings.TrimPrefix(config.Host, "https://"), func() { e.changed(m.name) })
+	return newIdleListener(strings.TrimPrefix(config.Host, "https://"), func() { e.changed(m.name) })
 }
 
-// wakeWithoutDoor starts a cluster for whose clients the engine cannot listen.
-func (e *Engine) wakeWithoutDoor(m *member, cause error) {
+// startInstead starts a cluster for whose clients the engine cannot listen.
+func (e *Engine) startInstead(m *member, cause error) {
 	e.opts.Log.Error(cause, "Cannot listen at the address of an idle cluster, which is started", "Cluster", m.name)
 	if err := e.unmarkIdle(m.uid); err != nil {
 		e.opts.Log.Error(err, "Failed to start an idle cluster", "Cluster", m.name)
@@ -120,29 +120,29 @@ func (e *Engine) wakeWithoutDoor(m *member, cause error) {
 	e.changed(m.name)
 }
 
-// doorTimeout limits the time until the port of a stopped API is free.
-const doorTimeout = time.Second
+// portTimeout limits the time until the port of a stopped API is free.
+const portTimeout = time.Second
 
 // stopIdle stops a cluster and listens at the address of its API as soon as that has left it.
 func (e *Engine) stopIdle(ctx context.Context, m *member) error {
-	m.closeDoor()
+	m.closeIdleListener()
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type result struct {
-		*door
+		*idleListener
 		err error
 	}
 	opened := make(chan result, 1)
 	go func() {
 		var r result
 		_ = wait.PollUntilContextCancel(waiting, 10*time.Millisecond, true, func(context.Context) (bool, error) {
-			r.door, r.err = e.openDoor(m)
+			r.idleListener, r.err = e.openIdleListener(m)
 			return r.err == nil, nil
 		}) // r has the error
 		opened <- r
 	}()
 	err := e.stop(ctx, m)
-	timer := time.AfterFunc(doorTimeout, cancel)
+	timer := time.AfterFunc(portTimeout, cancel)
 	defer timer.Stop()
 	if err != nil {
 		cancel()
@@ -155,13 +155,13 @@ func (e *Engine) stopIdle(ctx context.Context, m *member) error {
 		}
 		return err
 	case r.err != nil && ctx.Err() == nil:
-		e.wakeWithoutDoor(m, r.err)
+		e.startInstead(m, r.err)
 		return nil
 	case r.err != nil:
 		return context.Cause(ctx)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.door = r.door
+	m.idleListener = r.idleListener
 	return nil
 }

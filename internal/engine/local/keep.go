@@ -136,7 +136,7 @@ func (e *Engine) applyStop(r cluster.Request) error {
 	under := m.done
 	switch {
 	case under == nil && m.cp == nil && !e.hasProcesses(m.uid):
-		e.guard(m, r.Idle)
+		e.listenIfIdle(m, r.Idle)
 		return nil
 	case under != nil && m.opFor == stopKey && !m.op.Delete:
 		return nil
@@ -207,7 +207,7 @@ func (e *Engine) beginStop(ctx context.Context, uid types.UID) (*member, *cluste
 
 // stop stops the processes of a cluster in order, and keeps its data.
 func (e *Engine) stop(ctx context.Context, m *member) error {
-	m.closeDoor()
+	m.closeIdleListener()
 	if cp := m.release(); cp != nil {
 		return cp.Stop(ctx)
 	}

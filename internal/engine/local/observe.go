@@ -92,9 +92,9 @@ func (m *member) observe(seen *cluster.Observation, wanted desire) {
 		seen.Operation = &op
 	}
 	seen.Attended = m.done != nil || m.present != "" && m.present == wanted.key()
-	seen.Listening = m.door != nil && m.door.isListening()
+	seen.Listening = m.idleListener != nil && m.idleListener.isListening()
 	if m.cp == nil {
-		seen.Woken = m.door != nil && m.door.isKnocked()
+		seen.Woken = m.idleListener != nil && m.idleListener.wasContacted()
 		return
 	}
 	seen.LastClient = m.lastClient

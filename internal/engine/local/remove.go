@@ -40,7 +40,7 @@ func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) e
 	if err := waitFor(ctx, under); err != nil {
 		return err
 	}
-	m.closeDoor()
+	m.closeIdleListener()
 	if cp := m.release(); cp != nil {
 		atOnce, cancel := context.WithCancel(ctx)
 		cancel()
@@ -60,7 +60,7 @@ func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
 	if m == nil {
 		return nil
 	}
-	m.closeDoor()
+	m.closeIdleListener()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.cancel != nil {

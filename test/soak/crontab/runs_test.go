@@ -183,7 +183,7 @@ func TestJudge(t *testing.T) {
 func TestJudgeFindsEveryFault(t *testing.T) {
 	const seed = 7
 	random := rand.New(rand.NewPCG(seed, 0))
-	for round := range 40 {
+	for round := range 15 {
 		object := Object{
 			Name: fmt.Sprintf("ct-%d", round), Policy: []Policy{All, Latest, Skip}[round%3], Anchor: at(0),
 			Step: time.Duration(1+random.IntN(5)) * time.Second, Until: at(300), Last: at(301),
