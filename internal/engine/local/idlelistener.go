@@ -109,7 +109,7 @@ func (l *idleListener) serve() {
 		}
 		if err != nil { // there are too many open files, for example
 			<-places
-			time.Sleep(lookInterval) //nolint:forbidigo // a short pause instead of a busy loop
+			time.Sleep(lookInterval) // instead of a busy loop
 			continue
 		}
 		l.used.Add(1)

@@ -74,12 +74,19 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	if !seen.Applied {
 		return seen, nil // the credentials may be those of a user before a change
 	}
-	for _, u := range r.Spec.Users {
+	seen.Users = readUsers(dir, r.Spec.Users)
+	return seen, nil
+}
+
+// readUsers returns the kubeconfigs of the users that have one.
+func readUsers(dir string, users []v1alpha1.ClusterUser) []cluster.UserKubeconfig {
+	var all []cluster.UserKubeconfig
+	for _, u := range users {
 		if data, err := controlplane.UserKubeconfig(dir, u.Name); err == nil {
-			seen.Users = append(seen.Users, cluster.UserKubeconfig{Name: u.Name, Kubeconfig: data})
+			all = append(all, cluster.UserKubeconfig{Name: u.Name, Kubeconfig: data})
 		}
 	}
-	return seen, nil
+	return all
 }
 
 // observe returns the observation of a cluster that the engine supervises.
