@@ -1,6 +1,8 @@
 package manager
 
 import (
+	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -99,12 +101,12 @@ func libraryLogger(logger logr.Logger) logr.Logger {
 // is always one, "leader election lost", even if the Lease was released cleanly.
 const afterStop = "error received after stop sequence was engaged"
 
-// librarySink does not log errors after a stop as errors. An error that stops the manager is returned, not
-// logged.
+// librarySink does not log errors after a stop as errors, nor those of requests that a stop cancels, such as the
+// one for the last event. An error that stops the manager is returned, not logged.
 type librarySink struct{ logr.LogSink }
 
 func (s librarySink) Error(err error, message string, keysAndValues ...any) {
-	if message == afterStop {
+	if message == afterStop || errors.Is(err, context.Canceled) {
 		if s.Enabled(1) {
 			s.Info(1, message, append(keysAndValues, "reason", err.Error())...)
 		}

@@ -2,8 +2,10 @@ package manager
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	stdlog "log"
 	"os"
 	"os/exec"
@@ -97,12 +99,14 @@ func TestLibraryLogger(t *testing.T) {
 		log := libraryLogger(logging.NewLogger(&out)).WithName("n").WithValues("k", "v")
 		log.Info("Stopping")
 		log.Error(errors.New("leader election lost"), afterStop)
+		log.Error(fmt.Errorf("post: %w", context.Canceled), "Unable to write event")
 		log.Error(errors.New("reason"), "It broke")
 		return regexp.MustCompile(`time=\S+ `).ReplaceAllString(out.String(), "")
 	}
 	quiet := "level=ERROR msg=\"It broke\" k=v logger=n err=reason\n"
 	verbose := "level=DEBUG msg=Stopping k=v logger=n\n" +
-		"level=DEBUG msg=\"" + afterStop + "\" k=v logger=n reason=\"leader election lost\"\n" + quiet
+		"level=DEBUG msg=\"" + afterStop + "\" k=v logger=n reason=\"leader election lost\"\n" +
+		"level=DEBUG msg=\"Unable to write event\" k=v logger=n reason=\"post: context canceled\"\n" + quiet
 	if diff := cmp.Diff([]string{quiet, verbose}, []string{say(0), say(1)}); diff != "" {
 		t.Errorf("at -v=0 and -v=1 (-want +got):\n%s", diff)
 	}
