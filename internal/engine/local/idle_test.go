@@ -11,7 +11,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
@@ -43,17 +42,17 @@ func (i *idler) becomeIdle(after time.Duration) {
 		seen := i.observe()
 		return !seen.LastClient.IsZero() && time.Since(seen.LastClient) >= after
 	})
+	i.stop()
+}
+
+// stop stops the cluster, waits until the engine listens, and checks that nothing but the data of the cluster is there.
+func (i *idler) stop() {
+	i.Helper()
 	stop := i.request
 	stop.Stop, stop.Idle = true, true
 	if err := i.engine.Apply(i.Context(), stop); err != nil {
 		i.Fatal(err)
 	}
-	i.expectIdle()
-}
-
-// expectIdle waits until the cluster is stopped and the engine listens, and checks that nothing but its data is there.
-func (i *idler) expectIdle() {
-	i.Helper()
 	harness.Eventually(i.T, "the cluster is stopped and the engine listens", func() bool {
 		seen := i.observe()
 		return seen.Idle && seen.Stopped && seen.Listening
@@ -123,11 +122,9 @@ func (i *idler) ask() {
 
 func newIdler(t *testing.T, opts local.Options) *idler {
 	t.Helper()
-	i := &idler{T: t, engine: local.New(opts), dir: filepath.Join(opts.Dir, "idle"), request: cluster.Request{
-		Name: "idle", UID: "idle", Spec: v1alpha1.ClusterSpec{
-			Engine: v1alpha1.EngineLocal, Idle: &v1alpha1.ClusterIdle{StopAfter: metav1.Duration{Duration: time.Minute}},
-		},
-	}}
+	i := &idler{
+		T: t, engine: local.New(opts), dir: filepath.Join(opts.Dir, "idle"), request: helperArgs{UID: "idle", Idle: true}.request(),
+	}
 	t.Cleanup(func() {
 		if err := i.engine.Close(); err != nil {
 			t.Error(err)
@@ -166,14 +163,53 @@ func TestLongIdle(t *testing.T) {
 	if !seen.Idle || !seen.Stopped || seen.Listening {
 		t.Errorf("the next manager observes %+v", seen)
 	}
-	stop := i.request
-	stop.Stop, stop.Idle = true, true
-	if err := i.engine.Apply(t.Context(), stop); err != nil {
-		t.Fatal(err)
-	}
-	i.expectIdle()
+	i.stop()
 	i.ask()
+	i.remove()
+}
 
+// A manager that is killed while it stops an idle cluster is followed by one that goes on with the stop, and one that is killed while
+// it starts the cluster for a client by one that goes on with the start.
+func TestLongAManagerThatIsKilledWhileIdle(t *testing.T) {
+	t.Parallel()
+	opts := newOptions(t)
+	i := newIdler(t, opts)
+	next := func(isIdle bool) {
+		t.Helper()
+		i.engine = local.New(opts)
+		if seen := i.observe(); seen.Idle != isIdle {
+			t.Errorf("the next manager observes that the cluster is idle: %t, want %t", seen.Idle, isIdle)
+		}
+	}
+	end := func() {
+		t.Helper()
+		if err := i.engine.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := helperArgs{Dir: opts.Dir, UID: i.request.UID, Idle: true, Stop: true}
+	for _, args.After = range []time.Duration{0, 20 * time.Millisecond, 200 * time.Millisecond} {
+		applyAndWait(t, i.engine, i.request)
+		end()
+		killedManager(t, args)
+		next(true)
+		i.stop()
+	}
+	end()
+	args.Stop = false
+	for _, args.At = range []string{"Starting etcd", "Starting kube-apiserver", "Starting kube-scheduler"} {
+		killedManager(t, args)
+		once(t, i.dir)
+	}
+	next(false)
+	applyAndWait(t, i.engine, i.request)
+	i.remove()
+}
+
+// remove removes the cluster, and checks that nothing is left.
+func (i *idler) remove() {
+	t := i.T
+	t.Helper()
 	if err := i.engine.Delete(t.Context(), i.request); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -30,6 +31,8 @@ type helperArgs struct {
 	UID    types.UID
 	Delete bool
 	Stop   bool
+	// Idle means that the cluster has spec.idle, and that Stop is because it is idle.
+	Idle bool
 	// Snapshots and From make the cluster one of a snapshot.
 	Snapshots string
 	From      types.UID
@@ -44,6 +47,9 @@ type helperArgs struct {
 
 func (a helperArgs) request() cluster.Request {
 	r := cluster.Request{Name: "victim", UID: a.UID, Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}, Deleting: a.Delete, Stop: a.Stop}
+	if a.Idle {
+		r.Spec.Idle, r.Idle = &v1alpha1.ClusterIdle{StopAfter: metav1.Duration{Duration: time.Minute}}, a.Stop
+	}
 	if a.From != "" {
 		r.Spec.From, r.Snapshot.UID = &v1alpha1.ClusterSource{Snapshot: "source"}, a.From
 	}
