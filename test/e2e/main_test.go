@@ -187,7 +187,7 @@ func (s session) untilField(t *testing.T, object, template, want string) {
 func (s session) checkStatuses(t *testing.T) {
 	t.Helper()
 	if t.Failed() {
-		s.Run(t, s.words([]string{"get", "keelson", "-o", "yaml"})...) // the messages of the conditions say why
+		s.describeFailure(t)
 		return
 	}
 	var problems []string
@@ -211,6 +211,16 @@ func (s session) checkStatuses(t *testing.T) {
 		}
 	}()
 	s.until(t, "every status is valid", settled, "get", "keelson", "-o", "json")
+}
+
+// describeFailure prints what may say why a test has failed: the conditions of all objects, and the last lines of guests.
+func (s session) describeFailure(t *testing.T) {
+	t.Helper()
+	s.Run(t, s.words([]string{"get", "keelson", "-o", "yaml"})...)
+	machines := s.Run(t, s.words([]string{"get", "vm", "-o", "jsonpath={.items[*].metadata.name}"})...)
+	for _, name := range strings.Fields(machines.Stdout) {
+		s.Run(t, "keelson", "vm", "logs", name, "--kubeconfig", kubeconfig, "--namespace", s.namespace, "--tail", "30")
+	}
 }
 
 // manifest returns the path of an example manifest.
