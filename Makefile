@@ -94,7 +94,7 @@ node: ## Build bin/node, the programs of a real node (2 minutes the first time)
 	cd node && $(NODE_BUILD) go build -ldflags '-s -w' -o ../$(BIN)/node/ ./cmd/... $$(go list tool)
 
 .PHONY: debian
-debian: ## Build bin/debian, the cloud image for a test of the driver qemu (some minutes; cached)
+debian: ## Build bin/debian, the cloud image for a test of its disks and logins (some minutes; cached)
 	hack/debian-image.sh bin/debian/disk.qcow2
 
 # Emulated, which it is without KVM, it takes about half an hour, which CI does not have.
@@ -110,7 +110,7 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # only end-to-end test of its kind. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
 GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -timeout 45m -p $(shell echo $$(($$(nproc) * 3 / 2)))
-LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node'))))
+LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron'))))
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
@@ -128,9 +128,15 @@ test: test-needs ## Run the tests with the race detector against one API server 
 	cd hack/release && go test $(ARGS) ./...
 	if command -v npm >/dev/null; then cd console && npm test --silent >&2; fi
 
+# The slow tests of internal/cron have no goroutines, and take many times as long with the race detector.
 .PHONY: test-all
 test-all: test-needs ## Run the slow tests, which make test omits (ARGS: flags of go test)
 	$(GO_TEST) -run '^TestLong' $(ARGS) $(LONG_PACKAGES)
+	go test -vet=off -run '^TestLong' $(ARGS) ./internal/cron
+
+.PHONY: test-bench
+test-bench: test-needs ## Run each benchmark with few objects (ARGS: flags of go test)
+	$(GO_TEST) -run '^TestLong' $(ARGS) ./bench/...
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
 BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
