@@ -110,7 +110,9 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # only end-to-end test of its kind. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
 GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -timeout 45m -p $(shell echo $$(($$(nproc) * 3 / 2)))
-LONG_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron'))))
+# Those that take longest begin first, so that none of them is left alone at the end.
+LONGEST := internal/driver/qemu test/install test/e2e/life test/e2e/node
+LONG_PACKAGES = $(addprefix ./,$(LONGEST) $(filter-out $(LONGEST),$(sort $(patsubst %/,%,$(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron'))))))
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
