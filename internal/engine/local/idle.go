@@ -1,17 +1,14 @@
 package local
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
@@ -69,7 +66,7 @@ func (m *member) currentIdleListener() *idleListener {
 	return m.idleListener
 }
 
-// closeIdleListener stops to listen for clients, and closes the connections of those that wait.
+// closeIdleListener stops listening for clients, and closes the connections of those that wait.
 func (m *member) closeIdleListener() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -83,8 +80,8 @@ func (m *member) closeIdleListenerLocked() {
 	}
 }
 
-// listenIfIdle makes the engine listen, or stop to listen, for clients of a cluster that has no processes. The caller holds m.mu. If another
-// program has the port, the cluster is idle no longer: a start chooses another port or reports the problem.
+// listenIfIdle makes the engine listen for clients of a cluster that has no processes, or stop listening. The caller holds m.mu. If
+// another program has the port, the cluster is idle no longer: a start chooses another port or reports the problem.
 func (e *Engine) listenIfIdle(m *member, isIdle bool) {
 	if m.idleListener != nil && m.idleListener.isListening() == isIdle {
 		return
@@ -118,50 +115,4 @@ func (e *Engine) startInstead(m *member, cause error) {
 		e.opts.Log.Error(err, "Failed to start an idle cluster", "Cluster", m.name)
 	}
 	e.changed(m.name)
-}
-
-// portTimeout limits the time until the port of a stopped API is free.
-const portTimeout = time.Second
-
-// stopIdle stops a cluster and listens at the address of its API as soon as that has left it.
-func (e *Engine) stopIdle(ctx context.Context, m *member) error {
-	m.closeIdleListener()
-	waiting, cancel := context.WithCancel(ctx)
-	defer cancel()
-	type result struct {
-		*idleListener
-		err error
-	}
-	opened := make(chan result, 1)
-	go func() {
-		var r result
-		_ = wait.PollUntilContextCancel(waiting, 10*time.Millisecond, true, func(context.Context) (bool, error) {
-			r.idleListener, r.err = e.openIdleListener(m)
-			return r.err == nil, nil
-		}) // r has the error
-		opened <- r
-	}()
-	err := e.stop(ctx, m)
-	timer := time.AfterFunc(portTimeout, cancel)
-	defer timer.Stop()
-	if err != nil {
-		cancel()
-	}
-	r := <-opened
-	switch {
-	case err != nil:
-		if r.err == nil {
-			r.close()
-		}
-		return err
-	case r.err != nil && ctx.Err() == nil:
-		e.startInstead(m, r.err)
-		return nil
-	case r.err != nil:
-		return context.Cause(ctx)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.idleListener = r.idleListener
-	return nil
 }

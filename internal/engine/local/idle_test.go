@@ -53,6 +53,12 @@ func (i *idler) stop() {
 	if err := i.engine.Apply(i.Context(), stop); err != nil {
 		i.Fatal(err)
 	}
+	defer func() {
+		if i.Failed() {
+			seen := i.observe()
+			i.Logf("the last observation: %+v, operation %+v", seen, seen.Operation)
+		}
+	}()
 	harness.Eventually(i.T, "the cluster is stopped and the engine listens", func() bool {
 		seen := i.observe()
 		return seen.Idle && seen.Stopped && seen.Listening

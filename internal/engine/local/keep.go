@@ -149,10 +149,13 @@ func (e *Engine) applyStop(r cluster.Request) error {
 		if err := waitFor(ctx, under); err != nil {
 			return err
 		}
-		if r.Idle {
-			return e.stopIdle(ctx, m)
+		if err := e.stop(ctx, m); err != nil {
+			return err
 		}
-		return e.stop(ctx, m)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		e.listenIfIdle(m, r.Idle) // not before: until they end, the other components are clients of the API
+		return nil
 	})
 	m.op.Description = "Stopping"
 	return nil
