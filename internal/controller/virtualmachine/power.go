@@ -29,8 +29,8 @@ type power struct {
 }
 
 // powerOf returns the power state that vm should have. spec.action comes first. While it is active, the last time of
-// spec.powerSchedule decides, unless it is suspended. It needs no record of what was done at which time: a manager that was away does what the last time
-// says. spec.wokenAt, and the creation of vm, are like a time to wake.
+// spec.powerSchedule decides, unless it is suspended. It needs no record of what was done at which time: a manager that was away
+// does what the last time says. spec.wokenAt, and the creation of vm, are like a time to wake.
 func powerOf(vm *v1alpha1.VirtualMachine, now time.Time) power {
 	p := power{wanted: vm.Spec.Action, by: "spec.action"}
 	if vm.Spec.PowerSchedule == nil {

@@ -13,7 +13,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// beginRead begins to make a machine of the snapshot, or to restore one from it. The snapshot is not deleted until the function that it returns is called.
+// beginRead begins to make a machine of the snapshot, or to restore one from it. The snapshot is not deleted until the function that
+// it returns is called.
 func (d *Driver) beginRead(uid types.UID) (*machineSnapshot, func(), error) {
 	s := d.findSnapshot(uid)
 	if s == nil {

@@ -161,7 +161,7 @@ func (e *Engine) Apply(_ context.Context, r cluster.Request) error {
 		defer e.mu.Unlock()
 		e.attended[r.UID], e.listening[r.UID] = c.wanted, r.Idle
 		if r.Stop && !c.isUp() && !c.isBusy() {
-			return nil, false // it begins to listen, or ends to
+			return nil, false // it starts or stops listening
 		}
 		return c, false
 	})

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,8 +18,8 @@ import (
 )
 
 const (
-	// maxWaiting is the number of clients that an idle listener lets wait. Others wait in the queue of the kernel. Nothing of a waiting client
-	// is read, so that its data is limited to the buffers of its connection.
+	// maxWaiting is the number of clients that an idle listener lets wait. Others wait in the queue of the kernel. Nothing of a
+	// waiting client is read, so that its data is limited to the buffers of its connection.
 	maxWaiting = 64
 	// longestWait is how long a client may wait until the API responds.
 	longestWait = 2 * time.Minute
@@ -104,7 +105,7 @@ func (l *idleListener) serve() {
 			return
 		}
 		conn, err := l.listener.AcceptTCP()
-		if errors.Is(err, net.ErrClosed) || isTimeout(err) {
+		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
 		if err != nil { // there are too many open files, for example
@@ -128,11 +129,6 @@ func (l *idleListener) serve() {
 	}
 }
 
-func isTimeout(err error) bool {
-	var timeout net.Error
-	return errors.As(err, &timeout) && timeout.Timeout()
-}
-
 // await waits until the listener is opened. It returns false if it was closed, or if that took too long.
 func (l *idleListener) await() bool {
 	timer := time.NewTimer(longestWait)
@@ -146,8 +142,8 @@ func (l *idleListener) await() bool {
 	return false
 }
 
-// handOver makes the listener stop to listen as soon as the API listens at the same address. It returns at once; the context is that of the
-// start.
+// handOver makes the listener stop listening as soon as the API listens at the same address. It returns at once; the context is that
+// of the start.
 func (l *idleListener) handOver(ctx context.Context) {
 	l.wg.Go(func() {
 		ticker := time.NewTicker(lookInterval)
@@ -207,7 +203,7 @@ func (l *idleListener) pass(client *net.TCPConn) {
 	both.Wait()
 }
 
-// close stops to listen and closes all connections.
+// close stops listening and closes all connections.
 func (l *idleListener) close() {
 	l.cancel()
 	l.stopListening()

@@ -8,9 +8,10 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 )
 
 // socket is a TCP socket of this host, as proc_net_tcp(5) describes it.
@@ -26,7 +27,7 @@ const (
 	stateListen   = 0x0A
 )
 
-// readSockets returns all TCP sockets of the network namespace of this process.
+// readSockets returns all TCP sockets of the network namespace of this process. The functions of procfs for that are deprecated.
 func readSockets() ([]socket, error) {
 	var all []socket
 	for _, path := range []string{"/proc/self/net/tcp", "/proc/self/net/tcp6"} {
@@ -90,13 +91,12 @@ func listeners(all []socket, address netip.AddrPort) (n int) {
 func socketsOf(pids []int) map[uint64]bool {
 	inodes := map[uint64]bool{}
 	for _, pid := range pids {
-		dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
-		entries, err := os.ReadDir(dir)
+		proc, err := procfs.NewProc(pid)
 		if err != nil {
 			continue
 		}
-		for _, entry := range entries {
-			target, _ := os.Readlink(filepath.Join(dir, entry.Name())) // it may be closed by now
+		targets, _ := proc.FileDescriptorTargets() // it may have ended by now
+		for _, target := range targets {
 			number, isSocket := strings.CutPrefix(target, "socket:[")
 			if inode, err := strconv.ParseUint(strings.TrimSuffix(number, "]"), 10, 64); isSocket && err == nil {
 				inodes[inode] = true

@@ -42,8 +42,8 @@ type SnapshotStore interface {
 	RestoreServer(ctx context.Context, id Identity, restore Restore) error
 
 	// DeleteSnapshot removes a snapshot, and ends an attempt to take it. It returns nil only after everything is gone, or if
-	// there was nothing. The error is ErrInProgress while a server is being made of it or restored from it, or an attempt to take it ends; the
-	// function given to WatchSnapshots is called after that.
+	// there was nothing. The error is ErrInProgress while a server is being made of it or restored from it, or an attempt to take it
+	// ends; the function given to WatchSnapshots is called after that.
 	DeleteSnapshot(ctx context.Context, id SnapshotIdentity) error
 }
 
