@@ -132,6 +132,7 @@ func TestUsageErrors(t *testing.T) {
 		"create a --nodes 1 --rke-config b":       "--rke-config cannot be combined",
 		"create a --from b --rke-config c":        "--rke-config cannot be combined",
 		"create a --snapshot-keep 0":              "--snapshot-keep=0: must be",
+		"create a --snapshot-keep 3":              "--snapshot-keep goes with --snapshot-schedule",
 		"restore a":                               "--snapshot is required",
 		"restore --snapshot b":                    "takes one NAME",
 		"snapshot":                                "takes one NAME",

@@ -135,6 +135,8 @@ func (c *createFlags) validate() error {
 		return usage.Errorf("--api-port=%d: must be from 1024 to 65535", c.port)
 	case c.keep < 1:
 		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
+	case c.keep != v1alpha1.DefaultSnapshotsKept && c.schedule == "":
+		return usage.Errorf("--snapshot-keep goes with --snapshot-schedule")
 	case c.idleAfter != 0 && (c.rkeConfig != "" || c.nodes != 0):
 		return usage.Errorf("--idle-stop-after cannot be combined with --rke-config and --nodes: it is for clusters with simulated nodes")
 	case c.idleAfter != 0 && c.idleAfter < time.Minute || c.idleAfter != c.idleAfter.Truncate(time.Second):

@@ -119,6 +119,8 @@ func (c *createFlags) validate() error {
 		return usage.Errorf("--display=%s: must be none or vga", c.display)
 	case c.keep < 1:
 		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
+	case c.keep != v1alpha1.DefaultSnapshotsKept && c.schedule == "":
+		return usage.Errorf("--snapshot-keep goes with --snapshot-schedule")
 	case c.userData != "" && len(c.keys) > 0:
 		return usage.Errorf("--user-data and --ssh-key cannot be combined: write the keys to ssh_authorized_keys of the user data")
 	case isURL(c.image) && c.sha256 == "":

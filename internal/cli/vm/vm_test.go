@@ -133,6 +133,7 @@ func TestUsageErrors(t *testing.T) {
 		{"port-forward web 80:0", `"80:0" is not`},
 		{"port-forward web 80:90:100", `"80:90:100" is not`},
 		{"create web --snapshot-keep 0", "--snapshot-keep=0: must be"},
+		{"create web --snapshot-keep 3", "--snapshot-keep goes with --snapshot-schedule"},
 		{"console", "takes one NAME"},
 		{"list web", "takes no argument"},
 	} {
