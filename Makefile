@@ -109,10 +109,10 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
 # only end-to-end test of its kind. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
-GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -timeout 45m -p $(shell echo $$(($$(nproc) * 3 / 2)))
+GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -ldflags=-w -timeout 45m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 # Those that take longest begin first, so that none of them is left alone at the end.
-LONGEST := internal/driver/qemu test/install test/e2e/life test/e2e/node
-LONG_PACKAGES = $(addprefix ./,$(LONGEST) $(filter-out $(LONGEST),$(sort $(patsubst %/,%,$(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron'))))))
+LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/install test/e2e)
+LONG_PACKAGES = $(LONGEST) $(filter-out $(LONGEST),$(addprefix ./,$(sort $(patsubst %/,%,$(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron'))))))
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
@@ -124,7 +124,7 @@ test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
 # hack/release has no goroutines, and compressing takes ten times as long with the race detector.
 .PHONY: test
 test: test-needs ## Run the tests with the race detector against one API server (ARGS: flags of go test)
-	$(GO_TEST) -skip '^TestLong' $(ARGS) ./...
+	$(GO_TEST) -skip '^TestLong' $(ARGS) $(LONGEST) ./...
 	cd guest && go test -race $(ARGS) ./...
 	cd node && $(NODE_BUILD) go test $(ARGS) ./...
 	cd hack/release && go test $(ARGS) ./...

@@ -99,8 +99,9 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	return state
 }
 
-// skipped are the tests of test/e2e that need keelson up itself, and the slow ones, which use no other permissions.
-var skipped = regexp.MustCompile("^Test(Long|Access)")
+// skipped are the tests of test/e2e that need keelson up itself, and those that use no other permissions: the slow ones, and
+// the pages of the documentation.
+var skipped = regexp.MustCompile("^Test(Long|Access)|Page$")
 
 // runTranscripts runs the tests of test/e2e that match pattern on the cluster, with a webhook
 // configuration of that name, and waits until their objects no longer exist.

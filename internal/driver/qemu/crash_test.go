@@ -36,7 +36,21 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(runWithTemplates(m))
+}
+
+// runWithTemplates runs the tests with a directory for templates.
+func runWithTemplates(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "keelson-templates-")
+	if err == nil {
+		defer os.RemoveAll(dir)
+		err = os.Setenv(testTemplates, dir)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
 }
 
 // runHelper runs a manager that is killed at a step.
@@ -46,7 +60,7 @@ func runHelper() error {
 		return StopAll(context.Background(), os.Getenv(helperState), StopOptions{SleepTimeout: time.Minute})
 	}
 	instant := os.Getenv(helperInstant)
-	d, err := Open(Options{StateDir: os.Getenv(helperState), GuestDir: guestFolder, Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, InstantStart: instant != "", Log: logr.Discard()})
+	d, err := Open(Options{StateDir: os.Getenv(helperState), GuestDir: guestFolder, Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, InstantStart: instant != "" || os.Getenv(testTemplates) != "", Log: logr.Discard()})
 	if err != nil {
 		return err
 	}

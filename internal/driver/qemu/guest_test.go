@@ -56,6 +56,7 @@ func answers(s *backend.Server) bool {
 
 func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 	needGuest(t)
+	boots(t)
 	w := newFixture(t)
 	began := time.Now()
 	created := w.run(booted(func(m *backend.Machine) {

@@ -22,9 +22,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// testTemplates names a directory with templates in the environment. With it, the machines of all tests with the default guest
-// start from templates: KEELSON_TEST_TEMPLATES=$(mktemp -d) go test ./internal/driver/qemu.
+// testTemplates names a directory with templates in the environment. Machines with the default guest start from them, unless a
+// test is about booting: emulated, it takes several times as long.
 const testTemplates = "KEELSON_TEST_TEMPLATES"
+
+// boots makes the machines of a test boot.
+func boots(t *testing.T) {
+	t.Helper()
+	t.Setenv(testTemplates, "")
+}
 
 // haveTemplate makes the template for a machine that was created, if it may have one and has none.
 func (w *fixture) haveTemplate(machine backend.Machine) {
@@ -64,7 +70,7 @@ func (w *fixture) wasInstant(machine backend.Machine) bool {
 func instantly(t *testing.T) *fixture {
 	t.Helper()
 	needGuest(t)
-	t.Setenv(testTemplates, "")
+	boots(t)
 	w := newFixture(t)
 	w.options.InstantStart, w.options.Accelerator = true, AccelTCG
 	w.open()
