@@ -298,6 +298,8 @@ func TestRefused(t *testing.T) {
 		{"an unknown policy for a shutdown of the host", "VirtualMachine", `{"onHostShutdown":"hibernate"}`, "spec.onHostShutdown", `"stop", "sleep"`},
 		{"an empty time to wake", "VirtualMachine", `{"powerSchedule":{"wake":"","sleep":"0 19 * * *"}}`, "spec.powerSchedule.wake", "at least 1"},
 		{"a power schedule without times", "VirtualMachine", `{"powerSchedule":{"timeZone":"Europe/Berlin"}}`, "spec.powerSchedule", "must have wake, sleep or both"},
+		{"asleep after seconds", "VirtualMachine", `{"idle":{"sleepAfter":"59s"}}`, "spec.idle.sleepAfter", "at least 1m"},
+		{"idle without a time", "VirtualMachine", `{"idle":{"wakeOnConnection":false}}`, "spec.idle.sleepAfter", "Required"},
 		{"an empty root disk without a size", "VirtualMachine", `{"image":{"empty":true}}`, "spec.image.empty", "needs a size"},
 		{"no empty root disk", "VirtualMachine", `{"image":{"empty":false},"resource":{"rootDisk":"1G"}}`, "spec.image.empty", "true"},
 		{"an isolated machine that others may reach", "VirtualMachine", `{"network":{"isolated":true,"allowFrom":[{"namespace":"b"}]}}`, "spec.network.allowFrom", "remove allowFrom or isolated"},

@@ -92,6 +92,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualDiskStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine"):
 		return &virtualmachinev1alpha1.VirtualMachineApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineIdle"):
+		return &virtualmachinev1alpha1.VirtualMachineIdleApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImage"):
 		return &virtualmachinev1alpha1.VirtualMachineImageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageSpec"):

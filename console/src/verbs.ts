@@ -26,9 +26,9 @@ function machineVerbs(object: Obj, time: string): Verb[] {
   const act = (to: string, extra?: Partial<Verb>): Verb => ({ name: to, label: texts.verbs[to as 'active'], patch: { spec: { action: to } }, ...extra });
   const stop = act('stopped', { warning: texts.stopWarning(name) });
   if (action === 'stopped') return [act('active')];
-  const scheduled = object.spec?.powerSchedule !== undefined;
+  const scheduled = object.spec?.powerSchedule !== undefined || object.spec?.idle !== undefined;
   if (action === 'asleep' || (scheduled && object.status?.printableStatus === 'Asleep')) {
-    // With a schedule, the machine stays awake until the next time to sleep.
+    // With a schedule, the machine stays awake until the next time to sleep, with spec.idle until it is idle again.
     return [act('active', { label: texts.verbs.wake, ...(scheduled && { patch: { spec: { action: 'active', wokenAt: time } } }) }), stop];
   }
   if (action === 'paused') return [act('active', { label: texts.verbs.resume }), stop];

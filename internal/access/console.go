@@ -22,9 +22,11 @@ func (s *Server) serveConsole(w http.ResponseWriter, r *http.Request, t *target)
 	if err := isUpgrade(r); err != nil {
 		return err
 	}
-	if err := t.checkOn(r.Context()); err != nil {
+	release, err := t.attend(r.Context())
+	if err != nil {
 		return err
 	}
+	defer release()
 	x, err := s.begin(r, t, client.Console)
 	if err != nil {
 		return err

@@ -34,9 +34,11 @@ func (s *Server) servePort(w http.ResponseWriter, r *http.Request, t *target) er
 	if !ok {
 		return refuse(http.StatusNotImplemented, "the driver %s cannot connect to machines", t.driver.Name())
 	}
-	if err := t.checkOn(r.Context()); err != nil {
+	release, err := t.attend(r.Context())
+	if err != nil {
 		return err
 	}
+	defer release()
 	x, err := s.begin(r, t, client.PortForward)
 	if err != nil {
 		return err

@@ -14,13 +14,14 @@ import (
 // screenTimeout limits an attempt to connect to a screen, and a screenshot.
 const screenTimeout = 10 * time.Second
 
-// screenerOf returns the driver of a machine that is on, if it has screens.
-func screenerOf(ctx context.Context, t *target) (backend.Screener, error) {
+// attendScreen begins to use a machine, and returns its driver if that has screens.
+func attendScreen(ctx context.Context, t *target) (screener backend.Screener, release func(), err error) {
 	screener, ok := t.driver.(backend.Screener)
 	if !ok {
-		return nil, refuse(http.StatusNotImplemented, "machines of the driver %s have no display", t.driver.Name())
+		return nil, nil, refuse(http.StatusNotImplemented, "machines of the driver %s have no display", t.driver.Name())
 	}
-	return screener, t.checkOn(ctx)
+	release, err = t.attend(ctx)
+	return screener, release, err
 }
 
 // serveScreen serves the display of a machine: a connection to its VNC server.
@@ -28,10 +29,11 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t *target) 
 	if err := isUpgrade(r); err != nil {
 		return err
 	}
-	screener, err := screenerOf(r.Context(), t)
+	screener, release, err := attendScreen(r.Context(), t)
 	if err != nil {
 		return err
 	}
+	defer release()
 	x, err := s.begin(r, t, client.Screen)
 	if err != nil {
 		return err
@@ -54,10 +56,11 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t *target) 
 
 // serveScreenshot serves what the display of a machine shows.
 func (s *Server) serveScreenshot(w http.ResponseWriter, r *http.Request, t *target) error {
-	screener, err := screenerOf(r.Context(), t)
+	screener, release, err := attendScreen(r.Context(), t)
 	if err != nil {
 		return err
 	}
+	defer release()
 	x, err := s.begin(r, t, client.Screenshot)
 	if err != nil {
 		return err

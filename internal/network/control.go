@@ -27,6 +27,7 @@ func (c *control) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /config", c.putConfig)
 	mux.HandleFunc("GET /status", c.getStatus)
+	mux.HandleFunc("GET /wanted", c.wanted)
 	mux.HandleFunc("POST /dial", c.dial)
 	mux.HandleFunc("POST /peer", c.peer)
 	mux.HandleFunc("GET /name", c.name)

@@ -53,8 +53,13 @@ const (
 	flowPeerIn                  // by a machine of another namespace
 )
 
+// isInbound reports whether a flow was made to the machine by someone else than the manager.
+func (f *flow) isInbound() bool { return f.kind == flowForward || f.kind == flowPeerIn }
+
 // flows are those of one machine.
 type flows struct {
+	inboundTotal atomic.Uint64
+
 	mu     sync.Mutex
 	all    map[*flow]struct{}
 	closed bool
@@ -71,7 +76,23 @@ func (f *flows) add(one *flow) bool {
 		f.all = map[*flow]struct{}{}
 	}
 	f.all[one] = struct{}{}
+	if one.isInbound() {
+		f.inboundTotal.Add(1)
+	}
 	return true
+}
+
+// inbound counts the flows that were made to the machine.
+func (f *flows) inbound() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := 0
+	for one := range f.all {
+		if one.isInbound() {
+			n++
+		}
+	}
+	return n
 }
 
 func (f *flows) remove(one *flow) {

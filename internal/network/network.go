@@ -76,6 +76,9 @@ type Machine struct {
 	Ports  []Forward `json:"ports,omitempty"`
 	// Isolated machines have DHCP, their Ports and Dial, and nothing else: no other machines, no egress, no DNS.
 	Isolated bool `json:"isolated,omitempty"`
+	// Asleep says that QEMU does not run, and that the manager starts it when someone wants to reach the machine, see
+	// Client.Wanted. Connections wait until then.
+	Asleep bool `json:"asleep,omitempty"`
 	// AllowFrom are the namespaces whose machines may connect to this one, if those also name this namespace.
 	AllowFrom []string `json:"allowFrom,omitempty"`
 }

@@ -67,6 +67,9 @@ type port struct {
 	failure   atomic.Pointer[string] // why it is not connected
 	leased    atomic.Bool
 	leasedAt  atomic.Int64 // unix nanoseconds
+	// wanted means that someone wants to reach the machine, which is asleep. retains means that the queue has frames for when it
+	// is awake.
+	wanted, retains atomic.Bool
 
 	bytesIn, bytesOut, packetsIn, packetsOut atomic.Uint64
 	drops                                    [reasons]atomic.Uint64
@@ -75,14 +78,23 @@ type port struct {
 	flows  flows
 	echo   echoFlows
 	cancel context.CancelFunc
+	redial chan struct{} // receives a value when QEMU is about to start
 	done   chan struct{} // closed when run has ended
+}
+
+// redialSoon makes run expect QEMU.
+func (p *port) redialSoon() {
+	select {
+	case p.redial <- struct{}{}:
+	default:
+	}
 }
 
 func (p *port) drop(why reason) { p.drops[why].Add(1) }
 
 // send queues a frame for the machine, and takes it over.
 func (p *port) send(f *frame) {
-	if !p.connected.Load() {
+	if !p.connected.Load() && !p.retain() {
 		frames.Put(f)
 		return
 	}
@@ -123,6 +135,9 @@ func (p *port) run(ctx context.Context, receive func(*port, *frame)) {
 		p.failure.Store(&text)
 		select {
 		case <-ctx.Done():
+		case <-p.redial:
+			delay, since = minRedial, time.Now()
+			continue
 		case <-time.After(delay):
 		}
 		if delay = min(2*delay, maxRedial); time.Since(since) > redialSoonFor {
@@ -134,9 +149,12 @@ func (p *port) run(ctx context.Context, receive func(*port, *frame)) {
 // serve carries frames on one connection until it ends. It returns how many were received and why it ended.
 func (p *port) serve(ctx context.Context, conn net.Conn, receive func(*port, *frame)) (uint64, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	p.drain()
+	if !p.retains.Swap(false) {
+		p.drain()
+	}
 	p.failure.Store(nil)
 	p.connected.Store(true)
+	p.wanted.Store(false)
 	ended := make(chan struct{})
 	written := make(chan struct{})
 	go func() {
@@ -235,7 +253,7 @@ func (p *port) status() MachineStatus {
 		UID: p.uid, Name: machine.Name, Address: p.addr,
 		Connected: p.connected.Load(), Leased: p.leased.Load(),
 		BytesIn: p.bytesIn.Load(), BytesOut: p.bytesOut.Load(), PacketsIn: p.packetsIn.Load(), PacketsOut: p.packetsOut.Load(),
-		Connections: p.flows.count(),
+		Connections: p.flows.count(), Inbound: p.flows.inbound(), InboundTotal: p.flows.inboundTotal.Load(),
 	}
 	if failure := p.failure.Load(); failure != nil && !status.Connected {
 		status.Error = *failure

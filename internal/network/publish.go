@@ -172,6 +172,7 @@ func (s *netswitch) serveUDP(conn *net.UDPConn, one *publication) {
 				continue
 			}
 		}
+		s.wake(one.port)
 		_, _ = sender.inside.Write(buffer[:n]) // a datagram may be lost
 		sender.last.Store(time.Now().UnixNano())
 	}

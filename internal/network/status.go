@@ -33,8 +33,12 @@ type MachineStatus struct {
 	Drops   uint64            `json:"drops"`
 	DropsBy map[string]uint64 `json:"dropsBy,omitempty"`
 	// Connections are the open connections and flows through the gateway. Those between machines are not known to it.
-	Connections int             `json:"connections"`
-	Forwards    []ForwardStatus `json:"forwards,omitempty"` // in the order of Machine.Ports
+	Connections int `json:"connections"`
+	// Inbound are those of them that were made to the machine through a forward or from another network, and InboundTotal all of
+	// these so far.
+	Inbound      int             `json:"inbound"`
+	InboundTotal uint64          `json:"inboundTotal"`
+	Forwards     []ForwardStatus `json:"forwards,omitempty"` // in the order of Machine.Ports
 }
 
 // ForwardStatus is the state of a Forward.

@@ -36,6 +36,7 @@ type netswitch struct {
 	udp   *udp.Forwarder
 
 	table atomic.Pointer[table]
+	wants *wants
 
 	applying     sync.Mutex // guards what follows, and that changes come one after another
 	publications []*publication
@@ -45,7 +46,7 @@ type netswitch struct {
 func newSwitch(ctx context.Context, config Config) (*netswitch, error) {
 	s := &netswitch{
 		ctx: ctx, started: time.Now(), maxConnections: fileLimit(),
-		host: &hostAddresses{list: net.InterfaceAddrs},
+		host: &hostAddresses{list: net.InterfaceAddrs}, wants: newWants(time.Now()),
 		dns:  newResolver(),
 		dial: (&net.Dialer{KeepAlive: keepAliveIdle}).DialContext,
 	}
@@ -79,8 +80,16 @@ func (s *netswitch) apply(config Config) error {
 		added = append(added, p)
 		return p
 	})
+	var fellAsleep []*port
 	for i, p := range next.ports {
-		p.machine.Store(&next.config.Machines[i])
+		machine := &next.config.Machines[i]
+		switch before := p.machine.Swap(machine); {
+		case before == nil:
+		case machine.Asleep && !before.Asleep:
+			fellAsleep = append(fellAsleep, p)
+		case before.Asleep && !machine.Asleep:
+			p.redialSoon()
+		}
 	}
 	s.table.Store(next)
 	for _, p := range old.ports {
@@ -94,6 +103,11 @@ func (s *netswitch) apply(config Config) error {
 	for _, p := range next.ports {
 		machine := p.machine.Load()
 		p.flows.closeIf(func(one *flow) bool { return !s.permitted(next, machine, one) }, false)
+	}
+	for _, p := range fellAsleep {
+		if p.flows.inbound() > 0 {
+			s.wake(p) // someone connected while it fell asleep
+		}
 	}
 	for _, p := range added {
 		ctx, cancel := context.WithCancel(s.ctx)
@@ -109,7 +123,7 @@ func newPort(machine *Machine) *port {
 	return &port{
 		uid: machine.UID, socket: machine.Socket,
 		identity: identity{mac: [macLen]byte(addr), addr: machine.Address},
-		queue:    make(chan *frame, queueLen), done: make(chan struct{}),
+		queue:    make(chan *frame, queueLen), redial: make(chan struct{}, 1), done: make(chan struct{}),
 	}
 }
 
@@ -167,6 +181,7 @@ func (s *netswitch) toMachine(t *table, from *port, f *frame) {
 		case len(to.queue) > queueLen*3/4:
 			to.drop(dropOverflow)
 		default:
+			s.wake(to)
 			to.send(f)
 			return
 		}
@@ -176,6 +191,9 @@ func (s *netswitch) toMachine(t *table, from *port, f *frame) {
 	for _, to := range t.ports {
 		if to == from || to.machine.Load().Isolated {
 			continue
+		}
+		if !to.connected.Load() {
+			continue // what is for all does not wait for one
 		}
 		if len(to.queue) > queueLen/2 {
 			to.drop(dropOverflow)

@@ -208,9 +208,16 @@ func (c *guestConn) abort() { c.endpoint.Abort() }
 
 // dialGuest opens a TCP connection to a port of a machine.
 func (s *netswitch) dialGuest(ctx context.Context, p *port, number uint16) (*guestConn, error) {
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	limit := connectTimeout
+	if p.isAsleep() {
+		limit = wakeTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for timeout := firstConnect; ; timeout += timeout / 4 {
+		if err := s.awaitAwake(ctx, p); err != nil {
+			return nil, err
+		}
 		attempt, end := context.WithTimeout(ctx, timeout)
 		conn, err := s.tryGuest(attempt, p, number)
 		missed := attempt.Err() != nil && ctx.Err() == nil

@@ -142,6 +142,7 @@ func (s *netswitch) dialGuestUDP(p *port, number uint16) (*guestPackets, error) 
 // dialGuestPort opens a connection or a flow to a port of a machine.
 func (s *netswitch) dialGuestPort(ctx context.Context, p *port, protocol Protocol, number uint16) (guestEnd, error) {
 	if protocol == UDP {
+		s.wake(p)
 		return s.dialGuestUDP(p, number)
 	}
 	return s.dialGuest(ctx, p, number)

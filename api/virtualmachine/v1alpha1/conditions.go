@@ -63,10 +63,15 @@ const (
 	ReasonStopped = "Stopped"
 	// ReasonPaused: the machine is paused, as requested by spec.action.
 	ReasonPaused = "Paused"
-	// ReasonFallingAsleep: the memory of the machine is being saved, as requested by spec.action.
+	// ReasonFallingAsleep: the memory of the machine is being saved, as requested by spec.action,
+	// or because of spec.powerSchedule or spec.idle.
 	ReasonFallingAsleep = "FallingAsleep"
-	// ReasonAsleep: the machine is asleep, as requested by spec.action.
+	// ReasonAsleep: the machine is asleep, as requested by spec.action, or because of
+	// spec.powerSchedule or spec.idle.
 	ReasonAsleep = "Asleep"
+	// ReasonClientConnected: someone has connected to a machine that is asleep because of
+	// spec.idle, which wakes it. For events only.
+	ReasonClientConnected = "ClientConnected"
 	// ReasonGuestStopped: the guest has powered off or crashed, and spec.restartPolicy
 	// does not restart it.
 	ReasonGuestStopped = "GuestStopped"

@@ -32,6 +32,25 @@ type PowerSchedule struct {
 	Suspend bool `json:"suspend,omitempty"`
 }
 
+// VirtualMachineIdle says when an idle machine is put to sleep.
+type VirtualMachineIdle struct {
+	// Time without activity after which the machine is put to sleep, such as 30m; at
+	// least 1m. Activity is the use of the processor and the network, connections to the
+	// machine, and sessions with it, such as its console.
+	// +required
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1m')",message="must be at least 1m"
+	SleepAfter metav1.Duration `json:"sleepAfter"`
+
+	// Wake the machine when someone connects to it: to one of its ports, from another
+	// machine, or by a session. The connection waits until the machine is awake. The
+	// default is true.
+	// +optional
+	// +kubebuilder:default=true
+	WakeOnConnection *bool `json:"wakeOnConnection,omitempty"`
+}
+
 // PowerScheduleStatus has the next times of spec.powerSchedule. There are none while it is suspended.
 type PowerScheduleStatus struct {
 	// Next time at which the machine wakes, unless it is awake.

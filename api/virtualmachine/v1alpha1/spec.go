@@ -93,8 +93,14 @@ type VirtualMachineSpec struct {
 	// +optional
 	PowerSchedule *PowerSchedule `json:"powerSchedule,omitempty"`
 
-	// A time. A machine that is asleep because of powerSchedule wakes, at that time if
-	// it is in the future, and stays awake until the next time of powerSchedule.sleep.
+	// Put the machine to sleep when it is idle, while action is active and powerSchedule
+	// does not want it to sleep. The driver qemu supports that.
+	// +optional
+	Idle *VirtualMachineIdle `json:"idle,omitempty"`
+
+	// A time. A machine that is asleep because of powerSchedule or idle wakes, at that
+	// time if it is in the future. It stays awake until the next time of
+	// powerSchedule.sleep, or until it has been idle for as long again.
 	// +optional
 	WokenAt *metav1.Time `json:"wokenAt,omitempty"`
 

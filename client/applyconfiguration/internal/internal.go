@@ -1458,6 +1458,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineStatus
       default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineIdle
+  map:
+    fields:
+    - name: sleepAfter
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
+    - name: wakeOnConnection
+      type:
+        scalar: boolean
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineImage
   map:
     fields:
@@ -1657,6 +1666,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: firmware
       type:
         scalar: string
+    - name: idle
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineIdle
     - name: image
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Image

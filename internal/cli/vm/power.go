@@ -29,10 +29,11 @@ func action(a v1alpha1.Action) func(*v1alpha1.VirtualMachine, time.Time) {
 	return func(vm *v1alpha1.VirtualMachine, _ time.Time) { vm.Spec.Action = a }
 }
 
-// wake makes a machine active. One that is asleep because of its schedule wakes, too, until its next time to sleep.
+// wake makes a machine active. One that is asleep because of its schedule wakes, too, until its next time to sleep, and one that is
+// asleep because it was idle until it is idle again.
 func wake(vm *v1alpha1.VirtualMachine, now time.Time) {
 	vm.Spec.Action = v1alpha1.ActionActive
-	if vm.Spec.PowerSchedule != nil {
+	if vm.Spec.PowerSchedule != nil || vm.Spec.Idle != nil {
 		vm.Spec.WokenAt = &metav1.Time{Time: now.Truncate(time.Second)}
 	}
 }
@@ -76,7 +77,8 @@ func verbs() []verb {
 		},
 		{
 			"wake", "Let a machine that is asleep go on",
-			"Let a machine that is asleep go on where it was. With spec.powerSchedule, it stays awake until the next time to sleep.", "waking",
+			"Let a machine that is asleep go on where it was. With spec.powerSchedule, it stays awake until the next time to sleep. " +
+				"With spec.idle, it stays awake until it is idle again.", "waking",
 			wake, "is ready", isReady,
 		},
 		{"resume", "Let a paused machine run again", "Let a paused machine run again.", "resumed", wake, "is ready", isReady},

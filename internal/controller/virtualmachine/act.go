@@ -27,8 +27,8 @@ func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, obser
 	if errors.Is(err, backend.ErrInProgress) && p.action != remove {
 		err = nil
 	}
-	if errors.Is(err, backend.ErrNotFound) {
-		err = kube.ErrStale // the server has disappeared: requeue
+	if errors.Is(err, backend.ErrNotFound) || errors.Is(err, backend.ErrActive) {
+		err = kube.ErrStale // the server has disappeared, or is in use again: requeue
 	}
 	if err != nil {
 		return fmt.Errorf("%s the server of VirtualMachine %s/%s with driver %s: %w", p.action, vm.Namespace, vm.Name, observed.name, err)
@@ -49,8 +49,11 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 	case pause:
 		return observed.driver.Pause(ctx, observed.id)
 	case sleep:
-		r.recordSleep(vm)
-		return observed.driver.Sleep(ctx, observed.id)
+		err := observed.driver.Sleep(ctx, observed.id, p.power.sleep)
+		if observed.server.IsOn() && !errors.Is(err, backend.ErrActive) {
+			r.recordSleep(vm)
+		}
+		return err
 	case resume:
 		return observed.driver.Resume(ctx, observed.id)
 	case restore:

@@ -90,6 +90,9 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 	case p.action == create, p.action == claim && server == nil:
 		return not(v1alpha1.ReasonCreating, creatingMessage)
 	}
+	if p.action == sleep && server.State == backend.StateAsleep {
+		return readyByServer(p.power, server, not) // only the options of its sleep change
+	}
 	switch p.action {
 	case start, resume:
 		return not(v1alpha1.ReasonStarting, "The machine is being started")

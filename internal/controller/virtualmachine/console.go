@@ -63,6 +63,14 @@ func (c *instrumentedDriver) ConsoleLog(ctx context.Context, id backend.Identity
 	return nil, c.noConsole()
 }
 
+// Attend implements backend.Attender.
+func (c *instrumentedDriver) Attend(ctx context.Context, id backend.Identity) (release func(), err error) {
+	if attender, ok := c.Driver.(backend.Attender); ok {
+		return attender.Attend(ctx, id)
+	}
+	return func() {}, nil
+}
+
 // Screen implements backend.Screener.
 func (c *instrumentedDriver) Screen(ctx context.Context, id backend.Identity) (io.ReadWriteCloser, error) {
 	if screener, ok := c.Driver.(backend.Screener); ok {

@@ -96,7 +96,7 @@ func (p plan) acts() bool {
 
 // decide returns the next action for vm, given the observation.
 func decide(vm *v1alpha1.VirtualMachine, observed observation, now time.Time) plan {
-	p := plan{now: now, power: powerOf(vm, now)}
+	p := plan{now: now, power: powerOf(vm, observed.server, now)}
 	if failures := consecutiveFailures(vm); failures > 0 && vm.Status.StartFailure.RetryAfter != nil {
 		p.nextAttempt = vm.Status.StartFailure.RetryAfter.Time
 	}
@@ -214,6 +214,8 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 // decideAsleep returns the action for a server that is asleep. Its spec is applied when it is awake.
 func (p *plan) decideAsleep(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
 	switch wanted, ended := p.power.wanted, server.Ended; {
+	case wanted == v1alpha1.ActionAsleep && server.Asleep != nil && server.Asleep.SleepOptions != p.power.sleep:
+		return sleep // only the options change
 	case wanted == v1alpha1.ActionAsleep:
 		return keep
 	case wanted == v1alpha1.ActionStopped && gracePeriod(vm) == 0:

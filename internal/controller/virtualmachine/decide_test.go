@@ -122,7 +122,7 @@ func TestDecide(t *testing.T) {
 		{"deleted, but the driver is missing", newVM(deleted), observation{err: backend.ErrMissing}, plan{action: awaitDriver, requeueAfter: missingDriverInterval}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			test.want.now, test.want.power = noon, powerOf(test.vm, noon)
+			test.want.now, test.want.power = noon, powerOf(test.vm, test.observed.server, noon)
 			if diff := cmp.Diff(test.want, decide(test.vm, test.observed, noon), cmp.AllowUnexported(plan{}, power{})); diff != "" {
 				t.Errorf("decide (-want +got):\n%s", diff)
 			}

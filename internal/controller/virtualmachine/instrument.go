@@ -132,9 +132,9 @@ func (c *instrumentedDriver) Resume(ctx context.Context, id backend.Identity) er
 }
 
 // Sleep implements Driver.
-func (c *instrumentedDriver) Sleep(ctx context.Context, id backend.Identity) error {
+func (c *instrumentedDriver) Sleep(ctx context.Context, id backend.Identity, options backend.SleepOptions) error {
 	ctx, span := c.startSpan(ctx, "Driver.Sleep")
-	return c.recordResult(span, "sleep", c.Driver.Sleep(ctx, id))
+	return c.recordResult(span, "sleep", c.Driver.Sleep(ctx, id, options))
 }
 
 // Reconfigure implements Driver.

@@ -40,6 +40,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName,
 		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 		SleepsOnSchedule: vm.Spec.PowerSchedule != nil,
+		SleepsWhenIdle:   vm.Spec.Idle != nil,
 		TakesSnapshots:   vm.Spec.Snapshots != nil,
 		IsRestored:       vm.Spec.Restore != nil,
 		Hash:             hash(&vm.Spec),

@@ -105,7 +105,7 @@ func TestMetricsOfMachines(t *testing.T) {
 	}
 	nap := backend.Identity{UID: waiting.UID, Namespace: "default", Name: waiting.Name}
 	machine := backend.Machine{Identity: nap, MemoryBytes: 1000}
-	if err := errors.Join(b.Create(t.Context(), machine), b.Start(t.Context(), machine), b.Sleep(t.Context(), nap)); err != nil {
+	if err := errors.Join(b.Create(t.Context(), machine), b.Start(t.Context(), machine), b.Sleep(t.Context(), nap, backend.SleepOptions{})); err != nil {
 		t.Fatal(err)
 	}
 	disk := backend.VirtualDisk{DiskIdentity: backend.DiskIdentity{UID: "disk", Namespace: "default", Name: "data"}, SizeBytes: 1000}

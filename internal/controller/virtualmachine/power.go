@@ -15,11 +15,16 @@ import (
 // bySchedule is the field of the spec that wants a machine to sleep on a schedule.
 const bySchedule = "spec.powerSchedule"
 
+// byIdle is the field that wants an idle machine to sleep.
+const byIdle = "spec.idle"
+
 // power is the power state that a machine should have.
 type power struct {
 	wanted v1alpha1.Action
 	// by is the field of the spec that wants it.
 	by string
+	// sleep are the options of a machine that should be asleep.
+	sleep backend.SleepOptions
 	// nextWake and nextSleep are the next times of spec.powerSchedule; zero if there are none.
 	nextWake, nextSleep time.Time
 	// change is when power has to be computed again; zero means never.
@@ -28,39 +33,77 @@ type power struct {
 	invalid *backend.FieldError
 }
 
-// powerOf returns the power state that vm should have. spec.action comes first. While it is active, the last time of
-// spec.powerSchedule decides, unless it is suspended. It needs no record of what was done at which time: a manager that was away
-// does what the last time says. spec.wokenAt, and the creation of vm, are like a time to wake.
-func powerOf(vm *v1alpha1.VirtualMachine, now time.Time) power {
+// powerOf returns the power state that vm should have, whose server is nil if there is none. spec.action comes first. While it is
+// active, the last time of spec.powerSchedule decides, unless it is suspended. It needs no record of what was done at which time: a
+// manager that was away does what the last time says. spec.wokenAt, and the creation of vm, are like a time to wake. A machine that
+// would be active then sleeps if spec.idle wants it to.
+func powerOf(vm *v1alpha1.VirtualMachine, server *backend.Server, now time.Time) power {
 	p := power{wanted: vm.Spec.Action, by: "spec.action"}
-	if vm.Spec.PowerSchedule == nil {
+	awake := vm.CreationTimestamp.Time
+	switch woken := ptr.Deref(vm.Spec.WokenAt, metav1.Time{}).Time; {
+	case vm.Spec.PowerSchedule == nil && vm.Spec.Idle == nil:
 		return p
+	case woken.After(now):
+		p.change = woken
+	case woken.After(awake):
+		awake = woken
 	}
+	if vm.Spec.PowerSchedule != nil {
+		awake = p.followSchedule(vm, awake, now)
+	}
+	if vm.Spec.Idle != nil && server != nil && p.wanted == v1alpha1.ActionActive {
+		p.sleepIfIdle(vm.Spec.Idle, server, awake, now)
+	}
+	return p
+}
+
+// followSchedule applies spec.powerSchedule to a machine that was last to be awake at that time, and returns when it was with the
+// schedule.
+func (p *power) followSchedule(vm *v1alpha1.VirtualMachine, awake, now time.Time) time.Time {
 	wake, sleep, mistakes := powerPlans(vm)
 	if len(mistakes) > 0 {
 		p.invalid = &backend.FieldError{Field: mistakes[0].Field, Message: mistakes[0].Detail}
-		return p
+		return awake
 	}
 	if vm.Spec.PowerSchedule.Suspend {
-		return p
+		return awake
 	}
 	p.nextWake, _ = wake.Next(now)
 	p.nextSleep, _ = sleep.Next(now)
-	p.change = soonest(p.nextWake, p.nextSleep)
-	awake := vm.CreationTimestamp.Time
+	p.change = soonest(p.change, soonest(p.nextWake, p.nextSleep))
 	if last, ok := wake.Prev(now.Add(time.Nanosecond)); ok && last.After(awake) {
 		awake = last
-	}
-	switch woken := ptr.Deref(vm.Spec.WokenAt, metav1.Time{}).Time; {
-	case woken.After(now):
-		p.change = soonest(p.change, woken)
-	case woken.After(awake):
-		awake = woken
 	}
 	if last, ok := sleep.Prev(now.Add(time.Nanosecond)); ok && last.After(awake) && p.wanted == v1alpha1.ActionActive {
 		p.wanted, p.by = v1alpha1.ActionAsleep, bySchedule
 	}
-	return p
+	return awake
+}
+
+// sleepIfIdle applies spec.idle to a machine that was last to be awake at that time.
+func (p *power) sleepIfIdle(idle *v1alpha1.VirtualMachineIdle, server *backend.Server, awake, now time.Time) {
+	wakes := ptr.Deref(idle.WakeOnConnection, true)
+	switch asleep := server.Asleep; {
+	case asleep != nil:
+		// spec.wokenAt has whole seconds.
+		isWoken := asleep.Wanted && wakes || !awake.Before(asleep.Since.Truncate(time.Second))
+		if !asleep.Idle || isWoken {
+			return
+		}
+	case server.State != backend.StateRunning && server.Task != backend.TaskSleep, server.LastActive.IsZero():
+		return
+	default:
+		last := server.LastActive
+		if awake.After(last) {
+			last = awake
+		}
+		if due := last.Add(idle.SleepAfter.Duration); due.After(now) {
+			p.change = soonest(p.change, due)
+			return
+		}
+	}
+	p.wanted, p.by = v1alpha1.ActionAsleep, byIdle
+	p.sleep = backend.SleepOptions{Idle: true, WakeOnConnection: wakes}
 }
 
 // soonest returns the earlier of two times. The zero time does not count.
@@ -74,6 +117,10 @@ func soonest(a, b time.Time) time.Time {
 // whenAwake describes when a machine that is to sleep is to be on again.
 func (p *power) whenAwake() string {
 	switch {
+	case p.by == byIdle && p.sleep.WakeOnConnection:
+		return "when someone connects to it, or when spec.wokenAt is set to the current time"
+	case p.by == byIdle:
+		return "when spec.wokenAt is set to the current time"
 	case p.by != bySchedule:
 		return "when spec.action is active"
 	case p.nextWake.IsZero():
@@ -82,17 +129,19 @@ func (p *power) whenAwake() string {
 	return "at " + timestamp(p.nextWake)
 }
 
-// powerEvent is an event of a machine with spec.powerSchedule.
+// powerEvent is an event of a machine with spec.powerSchedule or spec.idle.
 type powerEvent struct{ reason, action, message string }
 
-// powerEventOf returns the event of a plan that was carried out and puts a machine to sleep on its schedule, or wakes one that its
-// schedule will put to sleep again; nil if it does neither. It says when the opposite is due.
+// powerEventOf returns the event of a plan that was carried out and puts a machine to sleep on its schedule or because it is idle, or
+// wakes such a one; nil if it does neither. It says when the opposite is due.
 func powerEventOf(observed observation, p plan, f failure) *powerEvent {
-	switch {
+	switch server := observed.server; {
 	case f != noFailure:
-	case p.action == sleep && p.power.by == bySchedule:
-		return &powerEvent{v1alpha1.ReasonFallingAsleep, "SleepServer", "The machine is put to sleep, as requested by " + bySchedule + ". It wakes " + p.power.whenAwake()}
-	case p.action == start && observed.server.State == backend.StateAsleep && !p.power.nextSleep.IsZero():
+	case p.action == sleep && server.IsOn() && (p.power.by == bySchedule || p.power.by == byIdle):
+		return &powerEvent{v1alpha1.ReasonFallingAsleep, "SleepServer", "The machine is put to sleep, as requested by " + p.power.by + ". It wakes " + p.power.whenAwake()}
+	case p.action == start && server.Asleep != nil && server.Asleep.Wanted:
+		return &powerEvent{v1alpha1.ReasonClientConnected, "WakeServer", "Someone has connected to the machine that was idle, and it wakes"}
+	case p.action == start && server.State == backend.StateAsleep && !p.power.nextSleep.IsZero():
 		return &powerEvent{v1alpha1.ReasonStarting, "WakeServer", "The machine wakes. " + bySchedule + " puts it to sleep again at " + timestamp(p.power.nextSleep)}
 	}
 	return nil

@@ -86,7 +86,7 @@ func TestPowerOf(t *testing.T) {
 		{"a mistake", wednesday("20:00:00"), newVM(scheduled("0 8 * *", "0 19 * * *", "")), active, never},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := powerOf(test.vm, test.now)
+			got := powerOf(test.vm, nil, test.now)
 			change := never
 			if !got.change.IsZero() {
 				change = timestamp(got.change)

@@ -45,7 +45,7 @@ func decideService(vm *v1alpha1.VirtualMachine, seen serviceObjects, observed ob
 		plan.remove = seen.ownedBy(vm)
 		return plan
 	}
-	ready := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady)
+	ready := isServed(observed, status)
 	service, slice := newService(vm), newEndpointSlice(vm, reachable(observed), ready)
 	if seen.service == nil || !metav1.IsControlledBy(seen.service, vm) || !sameService(seen.service, service) {
 		plan.write = append(plan.write, service)
@@ -56,10 +56,20 @@ func decideService(vm *v1alpha1.VirtualMachine, seen serviceObjects, observed ob
 	return plan
 }
 
+// wakesOnConnection reports whether the server is asleep until someone connects to it.
+func wakesOnConnection(server *backend.Server) bool {
+	return server != nil && server.State == backend.StateAsleep && server.Asleep != nil && server.Asleep.WakeOnConnection
+}
+
+// isServed reports whether connections to the server are answered: it is ready, or they wake it.
+func isServed(observed observation, status *v1alpha1.VirtualMachineStatus) bool {
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) || wakesOnConnection(observed.server)
+}
+
 // reachable returns where nodes reach the server; nil if they do not.
 func reachable(observed observation) *backend.Service {
 	server := observed.server
-	if server == nil || server.State != backend.StateRunning || server.Service == nil || server.Service.Error != "" {
+	if server == nil || server.State != backend.StateRunning && !wakesOnConnection(server) || server.Service == nil || server.Service.Error != "" {
 		return nil
 	}
 	return server.Service
@@ -143,7 +153,7 @@ func summarizeService(vm *v1alpha1.VirtualMachine, observed observation, plan se
 		}
 		return
 	}
-	condition := serviceCondition(vm, observed, meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady), err)
+	condition := serviceCondition(vm, observed, isServed(observed, status), err)
 	condition.ObservedGeneration, condition.LastTransitionTime = vm.Generation, now
 	meta.SetStatusCondition(&status.Conditions, condition)
 }

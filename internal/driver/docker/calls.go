@@ -203,8 +203,8 @@ func (d *Driver) Pause(ctx context.Context, id backend.Identity) error {
 }
 
 // Sleep implements backend.Driver.
-func (d *Driver) Sleep(context.Context, backend.Identity) error {
-	return fmt.Errorf("%w: the driver docker cannot put machines to sleep; set spec.action to active, stopped or paused, and remove spec.powerSchedule", backend.ErrInvalid)
+func (d *Driver) Sleep(context.Context, backend.Identity, backend.SleepOptions) error {
+	return fmt.Errorf("%w: the driver docker cannot put machines to sleep; set spec.action to active, stopped or paused, and remove spec.powerSchedule and spec.idle", backend.ErrInvalid)
 }
 
 // Resume implements backend.Driver.

@@ -83,6 +83,9 @@ func Validate(machine *backend.Machine) error {
 	if machine.SleepsOnSchedule {
 		return &backend.FieldError{Field: "spec.powerSchedule", Message: "the driver docker cannot put machines to sleep; remove the field"}
 	}
+	if machine.SleepsWhenIdle {
+		return &backend.FieldError{Field: "spec.idle", Message: "the driver docker cannot put machines to sleep; remove the field"}
+	}
 	if machine.TakesSnapshots {
 		return &backend.FieldError{Field: "spec.snapshots", Message: "the driver docker takes no snapshots; remove the field"}
 	}

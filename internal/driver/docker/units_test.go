@@ -114,6 +114,7 @@ func TestValidate(t *testing.T) {
 		{"a template of its Pod", func(m *backend.Machine) { m.PodTemplate = &v1alpha1.PodTemplate{} }, "spec.podTemplate"},
 		{"sleep when the host is shut down", func(m *backend.Machine) { m.SleepsAtShutdown = true }, "spec.onHostShutdown"},
 		{"sleep on a schedule", func(m *backend.Machine) { m.SleepsOnSchedule = true }, "spec.powerSchedule"},
+		{"sleep when it is idle", func(m *backend.Machine) { m.SleepsWhenIdle = true }, "spec.idle"},
 		{"snapshots on a schedule", func(m *backend.Machine) { m.TakesSnapshots = true }, "spec.snapshots"},
 		{"a restore", func(m *backend.Machine) { m.IsRestored = true }, "spec.restore"},
 		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},

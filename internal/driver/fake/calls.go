@@ -72,7 +72,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 		s.define(machine)
 	}
 	return d.do(s, backend.TaskStart, func() {
-		s.SavedBytes = 0
+		s.SavedBytes, s.Asleep, s.LastActive = 0, nil, d.options.Clock.Now()
 		s.State, s.Run, s.StartedAt, s.Ended = backend.StateRunning, d.runName(), d.options.Clock.Now(), nil
 		s.Agent, s.Endpoints = backend.AgentWaiting, endpoints(machine.Ports)
 		if image := machine.Image; image != nil && image.Agent != nil && !*image.Agent {
@@ -117,7 +117,7 @@ func (d *Driver) end(s *server, cause backend.Cause, message string) {
 	}
 	s.Ended.Cause, s.Ended.Message = cause, message
 	s.State, s.StartedAt, s.Agent, s.Addresses, s.Endpoints, s.Usage = backend.StateStopped, time.Time{}, backend.AgentNone, nil, nil, nil
-	s.SavedBytes = 0
+	s.SavedBytes, s.Asleep, s.LastActive = 0, nil, time.Time{}
 }
 
 // Stop implements backend.Driver.
@@ -144,7 +144,7 @@ func (d *Driver) Pause(_ context.Context, id backend.Identity) error {
 }
 
 // Sleep implements backend.Driver.
-func (d *Driver) Sleep(_ context.Context, id backend.Identity) error {
+func (d *Driver) Sleep(_ context.Context, id backend.Identity, options backend.SleepOptions) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err := d.begin("Sleep", id); err != nil {
@@ -152,11 +152,16 @@ func (d *Driver) Sleep(_ context.Context, id backend.Identity) error {
 	}
 	s, err := d.find(id)
 	if err != nil || !s.IsOn() {
+		if err == nil && s.Asleep != nil {
+			s.Asleep = &backend.Asleep{SleepOptions: options, Since: s.Asleep.Since}
+			go d.notify(id)
+		}
 		return err
 	}
 	return d.do(s, backend.TaskSleep, func() {
 		d.end(s, backend.CauseRequested, "asleep as requested")
 		s.State, s.SavedBytes = backend.StateAsleep, s.machine.MemoryBytes/8
+		s.Asleep = &backend.Asleep{SleepOptions: options, Since: d.options.Clock.Now()}
 	})
 }
 

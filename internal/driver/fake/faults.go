@@ -3,6 +3,7 @@ package fake
 import (
 	"context"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -74,6 +75,20 @@ func (d *Driver) SetAgent(uid types.UID, agent backend.Agent) {
 // SetUsage sets the resource usage of a server, in percent.
 func (d *Driver) SetUsage(uid types.UID, cpu, memory float64) {
 	d.with(uid, func(s *server) { s.Usage = &backend.Usage{CPU: cpu, Memory: memory} })
+}
+
+// SetActive sets when a server was last in use.
+func (d *Driver) SetActive(uid types.UID, at time.Time) {
+	d.with(uid, func(s *server) { s.LastActive = at })
+}
+
+// Connect connects to a server that is asleep.
+func (d *Driver) Connect(uid types.UID) {
+	d.with(uid, func(s *server) {
+		if s.Asleep != nil && s.Asleep.WakeOnConnection {
+			s.Asleep = &backend.Asleep{SleepOptions: s.Asleep.SleepOptions, Since: s.Asleep.Since, Wanted: true}
+		}
+	})
 }
 
 // SetProgress sets the progress of a server's task.

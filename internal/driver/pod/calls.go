@@ -282,8 +282,8 @@ func (d *Driver) Pause(context.Context, backend.Identity) error {
 }
 
 // Sleep implements backend.Driver.
-func (d *Driver) Sleep(context.Context, backend.Identity) error {
-	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped, and remove spec.powerSchedule", backend.ErrInvalid)
+func (d *Driver) Sleep(context.Context, backend.Identity, backend.SleepOptions) error {
+	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped, and remove spec.powerSchedule and spec.idle", backend.ErrInvalid)
 }
 
 // Resume implements backend.Driver.

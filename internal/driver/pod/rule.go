@@ -34,6 +34,9 @@ func Validate(machine *backend.Machine) error {
 	if machine.SleepsOnSchedule {
 		return wrong("spec.powerSchedule", "the driver pod cannot put machines to sleep; remove the field, or use the driver qemu")
 	}
+	if machine.SleepsWhenIdle {
+		return wrong("spec.idle", "the driver pod cannot put machines to sleep; remove the field, or use the driver qemu")
+	}
 	if machine.TakesSnapshots {
 		return wrong("spec.snapshots", "the driver pod takes no snapshots; remove the field, or use the driver qemu")
 	}

@@ -38,6 +38,7 @@ func TestValidate(t *testing.T) {
 		"spec.display":           func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
 		"spec.onHostShutdown":    func(m *backend.Machine) { m.SleepsAtShutdown = true },
 		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },
+		"spec.idle":              func(m *backend.Machine) { m.SleepsWhenIdle = true },
 		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
 		"spec.restore":           func(m *backend.Machine) { m.IsRestored = true },
 		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },

@@ -40,6 +40,10 @@ type machine struct {
 	// failedRestore is the last attempt to restore the machine, if it failed.
 	failedRestore failedRestore
 
+	// wanted means that someone has connected to the machine since it fell asleep, and sessions is how many use it now.
+	wanted   bool
+	sessions int
+
 	// savedBytes is the size of its saved memory, also while that is incomplete.
 	savedBytes atomic.Int64
 
@@ -71,6 +75,9 @@ type machine struct {
 	awaitingAgent bool
 	cpuSeen       cpuTime
 	reportedUsage backend.Usage
+	// lastLook is the last look at what the machine uses, and lastActive when it was last in use.
+	lastLook   look
+	lastActive time.Time
 
 	// notifyLimiter limits notifications about the guest; notifyPending means that one is scheduled.
 	notifyLimiter *rate.Limiter
@@ -206,9 +213,15 @@ func (m *machine) snapshot() backend.Server {
 		s.State = backend.StateAbsent
 	}
 	s.Addresses = m.reportedAddresses()
+	if saved := m.def.Asleep; saved != nil {
+		s.Asleep = &backend.Asleep{SleepOptions: saved.SleepOptions, Since: saved.At, Wanted: m.wanted}
+	}
 	if m.run == "" {
 		if m.def.Asleep != nil {
 			s.State, s.SavedBytes = backend.StateAsleep, m.def.Asleep.Size
+		}
+		if m.wakesOnConnection() {
+			s.Endpoints, s.Service = m.endpoints(), m.service(serviceError)
 		}
 		return s
 	}
@@ -221,13 +234,23 @@ func (m *machine) snapshot() backend.Server {
 	if m.def.Networked {
 		s.NetworkError = networkError
 	}
+	s.LastActive = m.lastActive
+	if m.sessions > 0 {
+		s.LastActive = time.Now()
+	}
+	s.Endpoints = m.endpoints()
+	s.Service = m.service(serviceError)
+	return s
+}
+
+// endpoints returns the addresses of the forwarded ports on the host; m.mu is held.
+func (m *machine) endpoints() (all []v1alpha1.Endpoint) {
 	for _, port := range m.startedWith().Ports {
-		s.Endpoints = append(s.Endpoints, v1alpha1.Endpoint{
+		all = append(all, v1alpha1.Endpoint{
 			Name: port.Name, Protocol: port.Protocol, Address: m.publishedAt(m.def.HostPorts[port.Name]).String(),
 		})
 	}
-	s.Service = m.service(serviceError)
-	return s
+	return all
 }
 
 // reportedAddresses returns the address in the network of the namespace, which the machine has whether it is on or not, and

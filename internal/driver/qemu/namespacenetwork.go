@@ -56,6 +56,8 @@ type namespaceNetwork struct {
 	attempted       chan struct{}
 	// problems are those of single machines; unreachable says why nodes do not reach a machine.
 	problems, unreachable map[types.UID]string
+	// sleepers means that a machine wakes when someone connects to it, and watching that watchWanted runs.
+	sleepers, watching bool
 }
 
 func newNamespaceNetwork(n *networks, record networkRecord) *namespaceNetwork {
@@ -110,6 +112,7 @@ func (w *namespaceNetwork) follow() {
 			return
 		}
 		w.finish(wanted, err)
+		w.watchSleepers()
 		if released {
 			return
 		}

@@ -16,13 +16,16 @@ import (
 func (w *namespaceNetwork) config() (config network.Config, needed bool) {
 	config = network.Config{Namespace: w.namespace, Prefix: w.network(), Egress: w.n.d.options.Egress}
 	names, cards := map[string]bool{}, map[string]string{}
+	sleepers := false
 	w.conflicts = map[types.UID]string{}
 	for _, m := range w.n.d.all() {
 		if m.id.Namespace != w.namespace {
 			continue
 		}
 		entry, has, on := m.networkEntry()
-		needed = needed || on
+		// Nobody has a machine woken while the host is shut down.
+		needed = needed || on || entry.Asleep && !w.n.d.options.stopsOnly
+		sleepers = sleepers || entry.Asleep
 		if !has {
 			continue
 		}
@@ -38,6 +41,9 @@ func (w *namespaceNetwork) config() (config network.Config, needed bool) {
 		names[entry.Name], cards[entry.MAC] = true, m.id.Name
 		config.Machines = append(config.Machines, entry)
 	}
+	w.mu.Lock()
+	w.sleepers = sleepers && !w.n.d.options.stopsOnly
+	w.mu.Unlock()
 	config.Peers = w.peers(config.Machines)
 	return config, needed && config.Prefix.IsValid()
 }
@@ -87,9 +93,10 @@ func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 		UID: string(m.id.UID), Name: m.id.Name, MAC: m.def.hardwareAddress(), Address: m.def.Address,
 		Socket: filepath.Join("..", "..", filepath.Base(m.d.machinesDir()), string(m.id.UID), networkSocket),
 	}
+	entry.Asleep = m.wakesOnConnection()
 	// The rules are there before the machine is.
 	wanted := &m.def.Machine
-	if on {
+	if on || entry.Asleep {
 		wanted = m.startedWith()
 	}
 	if rules := wanted.Network; rules != nil {
@@ -98,7 +105,7 @@ func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 			entry.AllowFrom = append(entry.AllowFrom, peer.Namespace)
 		}
 	}
-	if !on {
+	if !on && !entry.Asleep {
 		return entry, true, false
 	}
 	for _, port := range wanted.Ports {
@@ -112,5 +119,5 @@ func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 			})
 		}
 	}
-	return entry, true, true
+	return entry, true, on
 }

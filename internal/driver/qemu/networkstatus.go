@@ -73,7 +73,7 @@ func describePort(status *network.MachineStatus) backend.NetworkMachine {
 	machine := backend.NetworkMachine{
 		UID: types.UID(status.UID), Name: status.Name, Address: status.Address.String(), Connected: status.Connected, Leased: status.Leased,
 		ReceivedBytes: status.BytesIn, TransmittedBytes: status.BytesOut, ReceivedPackets: status.PacketsIn, TransmittedPackets: status.PacketsOut,
-		DroppedPackets: status.Drops, Connections: status.Connections,
+		DroppedPackets: status.Drops, Connections: status.Connections, Inbound: status.Inbound, InboundTotal: status.InboundTotal,
 	}
 	for _, forward := range status.Forwards {
 		machine.Forwards = append(machine.Forwards, backend.NetworkForward{

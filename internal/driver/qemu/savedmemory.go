@@ -18,6 +18,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
 const (
@@ -34,6 +35,8 @@ const (
 // from when the file is complete until just before the machine goes on. As long as it is there, no QEMU of the machine runs
 // the guest: one that exists is about to end.
 type savedMemory struct {
+	backend.SleepOptions
+
 	// Run is the run that was saved.
 	Run string    `json:"run"`
 	At  time.Time `json:"at"`

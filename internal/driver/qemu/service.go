@@ -28,7 +28,7 @@ func (m *machine) serviceAt(machine *backend.Machine, port string) netip.AddrPor
 	return netip.AddrPortFrom(m.d.options.ServiceAddress, uint16(m.def.HostPorts[port])) //nolint:gosec // a port
 }
 
-// service returns where nodes reach the machine, which is on; m.mu is held.
+// service returns where nodes reach the machine, which is on or wakes when they do; m.mu is held.
 func (m *machine) service(problem string) *backend.Service {
 	machine := m.startedWith()
 	switch {

@@ -39,25 +39,28 @@ type failedSleep struct {
 }
 
 // Sleep implements backend.Driver.
-func (d *Driver) Sleep(_ context.Context, id backend.Identity) error {
+func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend.SleepOptions) error {
 	m, err := d.find(id)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	isOff, failed := m.run == "", m.failedSleep
+	isOff, failed, begun := m.run == "", m.failedSleep, m.task != nil
 	m.mu.Unlock()
 	if isOff {
-		return nil
+		return m.changeSleep(options)
 	}
 	if failed.err != nil && time.Since(failed.at) < sleepRetryInterval {
 		return failed.err
 	}
-	return m.begin(backend.TaskSleep, m.sleep)
+	if options.Idle && !begun && m.isUsed(ctx) {
+		return fmt.Errorf("put machine %s to sleep: %w", id.UID, backend.ErrActive)
+	}
+	return m.begin(backend.TaskSleep, func(ctx context.Context) error { return m.sleep(ctx, options) })
 }
 
 // sleep saves the memory of the machine and ends its QEMU. If it fails, the machine is as it was.
-func (m *machine) sleep(ctx context.Context) error {
+func (m *machine) sleep(ctx context.Context, options backend.SleepOptions) error {
 	m.mu.Lock()
 	m.failedSleep = failedSleep{}
 	isAsleep := m.def.Asleep != nil
@@ -84,6 +87,7 @@ func (m *machine) sleep(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	saved.SleepOptions = options
 	if err := m.countSaved(1); err != nil {
 		m.savedBytes.Store(0)
 		return err
@@ -269,6 +273,9 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 	if err == nil {
 		saved.At = time.Now().UTC()
 		err = m.recordAsleep(saved, func(def *definition) { def.StopRun = saved.Run })
+		m.mu.Lock()
+		m.wanted = false
+		m.mu.Unlock()
 	}
 	if err != nil {
 		removeMemory(m.dir)

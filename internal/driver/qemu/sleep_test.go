@@ -27,7 +27,7 @@ import (
 // sleeps puts the machine of the test to sleep.
 func (w *fixture) sleeps() *backend.Server {
 	w.Helper()
-	w.do(w.driver.Sleep(w.Context(), backend.Identity{UID: uid}))
+	w.do(w.driver.Sleep(w.Context(), backend.Identity{UID: uid}, backend.SleepOptions{}))
 	return w.eventually("it is asleep", is(backend.StateAsleep))
 }
 
@@ -202,9 +202,9 @@ func TestMachineThatCouldNotWakeDoesNotSleep(t *testing.T) {
 	machine := w.firmware()
 	run := w.run(machine).Run
 	w.driver.machines[uid].def.Shape = "of an earlier version"
-	w.do(w.driver.Sleep(t.Context(), machine.Identity))
+	w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	w.eventually("the attempt has failed", is(backend.StateRunning))
-	err := w.driver.Sleep(w.Context(), machine.Identity)
+	err := w.driver.Sleep(w.Context(), machine.Identity, backend.SleepOptions{})
 	if err == nil || errors.Is(err, backend.ErrInProgress) {
 		t.Fatalf("Sleep after an attempt that failed: %v", err)
 	}
@@ -299,7 +299,7 @@ func TestLongSleepOnAFullDisk(t *testing.T) {
 				}
 				return nil
 			}
-			w.do(w.driver.Sleep(t.Context(), machine.Identity))
+			w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 			<-failed
 			w.eventually("it runs", is(backend.StateRunning))
 			if err := w.driver.machines[uid].failedSleep.err; !errors.Is(err, syscall.ENOSPC) {
@@ -329,7 +329,7 @@ func TestQEMUDiesDuringSleepAndWake(t *testing.T) {
 		machine := w.firmware()
 		run := w.run(machine).Run
 		at.set("halted", func() { w.kill(t, uid) })
-		w.do(w.driver.Sleep(t.Context(), machine.Identity))
+		w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 		server := w.eventually("it is off", is(backend.StateStopped))
 		if server.Ended == nil || server.Ended.Run != run || server.Ended.Cause != backend.CauseHost || w.hasMemory() {
 			t.Errorf("it ended as %+v", server.Ended)
@@ -423,7 +423,7 @@ func TestSuspendedQEMUIsEnded(t *testing.T) {
 	machine := w.firmware()
 	w.run(machine)
 	at.set("sleep recorded", func() { signals.Send(t, w.pid(t, uid), syscall.SIGSTOP) })
-	w.do(w.driver.Sleep(t.Context(), machine.Identity))
+	w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	w.eventuallyWithin(time.Minute, "it is asleep", is(backend.StateAsleep))
 	at.clear()
 	if w.wakes(machine); !w.wasWoken() {

@@ -58,7 +58,7 @@ func (d *Driver) stopAll(ctx context.Context, options StopOptions) error {
 			err := m.begin(backend.TaskSleep, func(ctx context.Context) error {
 				ctx, cancel := context.WithDeadline(ctx, deadline)
 				defer cancel()
-				return m.sleep(ctx)
+				return m.sleep(ctx, backend.SleepOptions{})
 			})
 			if !errors.Is(err, backend.ErrInProgress) {
 				errs = append(errs, err)

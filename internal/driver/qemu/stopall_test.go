@@ -136,7 +136,7 @@ func TestSavedMemoryIsLimited(t *testing.T) {
 	w.driver.machines["other"] = other
 	w.driver.mu.Unlock()
 	w.driver.options.MaxSavedBytes = 1<<30 + 1<<10
-	w.do(w.driver.Sleep(t.Context(), machine.Identity))
+	w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	w.eventually("the attempt has failed", func(s *backend.Server) bool {
 		return s.Task == backend.TaskNone && s.State == backend.StateRunning && s.Run == run
 	})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"strconv"
@@ -43,12 +44,12 @@ func (d *Driver) sampleUsage() {
 		case <-ticker.C:
 		}
 		machines := d.all()
-		traffic := d.measureNetworks(machines)
+		networks := d.measureNetworks(machines)
 		var asked sync.WaitGroup
 		for _, m := range machines {
 			// An unresponsive monitor must not delay other machines.
 			asked.Go(func() {
-				if m.measure(traffic[m.id.UID]) {
+				if m.measure(networks[m.id.UID]) {
 					m.notifyChange()
 				}
 			})
@@ -57,8 +58,8 @@ func (d *Driver) sampleUsage() {
 	}
 }
 
-// measureNetworks returns the traffic of running machines, by UID.
-func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*backend.NetworkTraffic {
+// measureNetworks returns the use of their networks by running machines, by UID.
+func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*networkUse {
 	on := map[string]*namespaceNetwork{}
 	for _, m := range machines {
 		m.mu.Lock()
@@ -74,7 +75,7 @@ func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*backend.Net
 	defer cancel()
 	var mu sync.Mutex
 	var asked sync.WaitGroup
-	all := map[types.UID]*backend.NetworkTraffic{}
+	all := map[types.UID]*networkUse{}
 	for _, network := range on {
 		asked.Go(func() {
 			found, err := describeNetwork(ctx, network.dir)
@@ -83,18 +84,15 @@ func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*backend.Net
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			for _, port := range found.Machines {
-				all[port.UID] = &backend.NetworkTraffic{ReceivedBytes: port.ReceivedBytes, TransmittedBytes: port.TransmittedBytes}
-			}
+			maps.Copy(all, useOf(&found))
 		})
 	}
 	asked.Wait()
 	return all
 }
 
-// measure measures a running machine and returns whether to report the change. traffic is that of its network; nil if it is
-// not known.
-func (m *machine) measure(traffic *backend.NetworkTraffic) bool {
+// measure measures a running machine and returns whether to report the change. network is its use of that; nil if it is not known.
+func (m *machine) measure(network *networkUse) bool {
 	m.mu.Lock()
 	conn, before, started, boot := m.conn, m.cpuSeen, *m.startedWith(), m.def.BootMemory
 	run, pid, startedAt, found := m.run, 0, m.startedAt, m.attached
@@ -113,7 +111,10 @@ func (m *machine) measure(traffic *backend.NetworkTraffic) bool {
 		return false // it has just ended
 	}
 	now := cpuTime{at: time.Now(), seconds: seconds}
-	usage := backend.Usage{CPUSeconds: seconds, ResidentBytes: resident, At: now.at, Network: traffic, Disk: m.queryDisks(conn)}
+	usage := backend.Usage{CPUSeconds: seconds, ResidentBytes: resident, At: now.at, Disk: m.queryDisks(conn)}
+	if network != nil {
+		usage.Network = &network.NetworkTraffic
+	}
 	switch {
 	case !before.at.IsZero():
 	case found:
@@ -137,6 +138,7 @@ func (m *machine) measure(traffic *backend.NetworkTraffic) bool {
 		return false
 	}
 	m.cpuSeen, m.usage = now, &usage
+	m.noteUse(look{now.at, seconds, network})
 	if usage.CPU < 0 || m.agent == backend.AgentWaiting {
 		// Usage during the boot is meaningless; it is reported with the first response.
 		return false

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -160,8 +161,12 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	}
 	m.mu.Lock()
 	before := m.def.HostPorts
+	var inUse []v1alpha1.Port
+	if m.wakesOnConnection() {
+		inUse = l.machine.Ports // its network listens at them
+	}
 	m.mu.Unlock()
-	published, err := m.d.hostPorts(l.machine.Ports, before, nil)
+	published, err := m.d.hostPorts(l.machine.Ports, before, inUse)
 	if err != nil {
 		return nil, err
 	}
@@ -237,6 +242,10 @@ func (m *machine) discardMemory(cause backend.Cause, why string) error {
 	}
 	step("memory discarded")
 	removeMemory(m.dir)
+	// Its network listens at its ports no longer: the next start finds them free.
+	ctx, cancel := context.WithTimeout(m.d.ctx, networkTimeout)
+	defer cancel()
+	_ = m.d.networks.sync(ctx, m.id.Namespace) // the network tries again
 	return nil
 }
 

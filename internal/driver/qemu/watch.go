@@ -41,6 +41,7 @@ func (m *machine) watch(proc *process.Process, found bool) {
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not responded yet", backend.AgentNone, nil, nil
 	m.cpuSeen, m.reportedUsage, m.attached, m.halted = cpuTime{}, backend.Usage{}, found, false
+	m.lastLook, m.lastActive = look{}, time.Now()
 	m.guestReport, m.awaitingAgent, m.failedSleep, m.moving = nil, false, failedSleep{}, false
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
 		m.agent = backend.AgentWaiting

@@ -86,7 +86,7 @@ func Reach(ctx context.Context, d backend.Driver, machine backend.Machine, goal 
 		case goal == ToSleep && server.State == backend.StateAsleep:
 			return nil
 		case goal == ToSleep && server.IsOn():
-			call = d.Sleep(ctx, machine.Identity)
+			call = d.Sleep(ctx, machine.Identity, backend.SleepOptions{})
 		case goal == ToRun && server.State == backend.StatePaused:
 			call = d.Resume(ctx, machine.Identity)
 		case goal == ToRun && (server.State == backend.StateStopped || server.State == backend.StateAsleep),

@@ -9,13 +9,13 @@ import (
 
 func (f *fixture) sleep(machine backend.Machine) *backend.Server {
 	f.Helper()
-	f.must("Sleep", func(ctx context.Context) error { return f.driver.Sleep(ctx, machine.Identity) })
+	f.must("Sleep", func(ctx context.Context) error { return f.driver.Sleep(ctx, machine.Identity, backend.SleepOptions{}) })
 	return f.until(machine, backend.StateAsleep)
 }
 
 func testSleep(f *fixture) {
 	machine := f.newMachine()
-	sleep := func(ctx context.Context) error { return f.driver.Sleep(ctx, machine.Identity) }
+	sleep := func(ctx context.Context) error { return f.driver.Sleep(ctx, machine.Identity, backend.SleepOptions{}) }
 	if !f.driver.Capabilities().Sleep {
 		if err := f.call("Sleep", sleep); !errors.Is(err, backend.ErrInvalid) {
 			f.Errorf("Sleep of a driver that cannot: %v", err)

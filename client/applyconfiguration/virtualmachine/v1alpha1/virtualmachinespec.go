@@ -25,8 +25,12 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// Times at which the machine is put to sleep and wakes, while action is active: the
 	// last one that has passed counts. The driver qemu supports that.
 	PowerSchedule *PowerScheduleApplyConfiguration `json:"powerSchedule,omitempty"`
-	// A time. A machine that is asleep because of powerSchedule wakes, at that time if
-	// it is in the future, and stays awake until the next time of powerSchedule.sleep.
+	// Put the machine to sleep when it is idle, while action is active and powerSchedule
+	// does not want it to sleep. The driver qemu supports that.
+	Idle *VirtualMachineIdleApplyConfiguration `json:"idle,omitempty"`
+	// A time. A machine that is asleep because of powerSchedule or idle wakes, at that
+	// time if it is in the future. It stays awake until the next time of
+	// powerSchedule.sleep, or until it has been idle for as long again.
 	WokenAt *v1.Time `json:"wokenAt,omitempty"`
 	// What happens to the running machine when its host is shut down, and at keelson
 	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
@@ -121,6 +125,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithRestartPolicy(value virtualma
 // If called multiple times, the PowerSchedule field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithPowerSchedule(value *PowerScheduleApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
 	b.PowerSchedule = value
+	return b
+}
+
+// WithIdle sets the Idle field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Idle field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithIdle(value *VirtualMachineIdleApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Idle = value
 	return b
 }
 

@@ -29,6 +29,8 @@ var (
 	// ErrUnavailable means that the backend, or the monitor of the machine, does not
 	// respond, so that the state is unknown.
 	ErrUnavailable = errors.New("backend does not answer")
+	// ErrActive means that a server is not idle any more: Server.LastActive has changed.
+	ErrActive = errors.New("the server is in use")
 	// ErrMissing means that a dependency of the driver is not installed, or that there
 	// is no such driver. The message says how to install it.
 	ErrMissing = errors.New("driver is missing")
@@ -103,10 +105,11 @@ type Driver interface {
 	Resume(ctx context.Context, id Identity) error
 
 	// Sleep saves the memory of a server that is on or paused, and powers it off: it is then
-	// asleep, and Start wakes it. Sleep does nothing if the server is asleep or off. If it
-	// fails, the server is on as before, and the next call returns why. The error is
-	// ErrInvalid if the backend has no Capabilities.Sleep.
-	Sleep(ctx context.Context, id Identity) error
+	// asleep, and Start wakes it. If the server is asleep, Sleep only changes the options; if
+	// it is off, nothing. If it fails, the server is on as before, and the next call returns
+	// why. The error is ErrInvalid if the backend has no Capabilities.Sleep, and ErrActive if
+	// options.Idle is set and someone uses the server.
+	Sleep(ctx context.Context, id Identity, options SleepOptions) error
 
 	// Reconfigure makes machine the definition of the server. It applies the changes that
 	// are possible while the server is on; the others are in Server.Pending until the next
@@ -162,6 +165,14 @@ type Screener interface {
 	Screenshot(ctx context.Context, id Identity) ([]byte, error)
 }
 
+// Attender is implemented by drivers whose servers can be put to sleep when they are idle.
+type Attender interface {
+	// Attend says that someone uses a server until release is called. It is not idle meanwhile. A server that is asleep with
+	// SleepOptions.WakeOnConnection is woken by the controller: its Asleep.Wanted is set, and Attend returns when it is on. The
+	// context limits that. The error is ErrNotFound if there is no server. It is no error if the server is off.
+	Attend(ctx context.Context, id Identity) (release func(), err error)
+}
+
 // LogOptions are the options of ConsoleLog.
 type LogOptions struct {
 	// Tail limits the log to that number of last lines; negative: no limit.
@@ -213,8 +224,11 @@ type NetworkMachine struct {
 	// DroppedPackets includes refused connections.
 	DroppedPackets uint64 `json:"droppedPackets"`
 	// Connections is the number of open connections with other networks and with forwarded ports.
-	Connections int              `json:"connections"`
-	Forwards    []NetworkForward `json:"forwards,omitempty"`
+	Connections int `json:"connections"`
+	// Inbound are those of them that were made to the server, and InboundTotal all of these so far.
+	Inbound      int              `json:"inbound"`
+	InboundTotal uint64           `json:"inboundTotal"`
+	Forwards     []NetworkForward `json:"forwards,omitempty"`
 }
 
 // NetworkForward is a forwarded port.
@@ -254,6 +268,14 @@ type Host struct {
 	ID string
 	// Name is the display name of the host.
 	Name string
+}
+
+// SleepOptions are the options of Sleep.
+type SleepOptions struct {
+	// Idle means that the server is put to sleep because it is idle.
+	Idle bool `json:"idle,omitempty"`
+	// WakeOnConnection means that connections to the server wait until it is awake, and set Asleep.Wanted.
+	WakeOnConnection bool `json:"wakeOnConnection,omitempty"`
 }
 
 // DeleteOptions are the options of Delete.

@@ -56,8 +56,10 @@ type Machine struct {
 	Service bool `json:"service,omitempty"`
 	// SleepsAtShutdown means that the server is put to sleep when its host is shut down, instead of being stopped.
 	SleepsAtShutdown bool `json:"sleepsAtShutdown,omitempty"`
-	// SleepsOnSchedule means that the server is put to sleep on a schedule. Only the rule of a driver needs that.
+	// SleepsOnSchedule means that the server is put to sleep on a schedule, and SleepsWhenIdle when it is idle. Only the rule of a
+	// driver needs that.
 	SleepsOnSchedule bool `json:"-"`
+	SleepsWhenIdle   bool `json:"-"`
 	// TakesSnapshots means that snapshots of the server are wanted, and IsRestored that it is restored from one. Only the rule of a
 	// driver needs that.
 	TakesSnapshots bool `json:"-"`
@@ -148,6 +150,11 @@ type Server struct {
 	Run string
 	// SavedBytes is the size of the saved memory of a server that is asleep, 0 otherwise.
 	SavedBytes int64
+	// Asleep describes how the server was put to sleep; nil unless it is asleep.
+	Asleep *Asleep
+	// LastActive is when the server was last in use, as far as this driver knows: not before the start of the run, and not
+	// before the driver was opened. Zero if the server is off, or if the driver does not know.
+	LastActive time.Time
 	// StartedAt is the start of the current run; zero if the server is off.
 	StartedAt time.Time
 	// Ended is the end of the last run or of the last attempt to create the server; nil
@@ -192,6 +199,16 @@ type Service struct {
 	Ports map[string]int32
 	// Error is why the nodes do not reach the guest, and what to do; empty if they do.
 	Error string
+}
+
+// Asleep describes how a server was put to sleep.
+type Asleep struct {
+	SleepOptions
+	// Since is when it fell asleep.
+	Since time.Time
+	// Wanted means that someone has connected to it since, with WakeOnConnection. A driver that is opened may not know that any
+	// more, unless the connection still waits.
+	Wanted bool
 }
 
 // IsOn reports whether the server is running or paused.
