@@ -1,6 +1,7 @@
 package set
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ func (r *Reconciler) act(ctx context.Context, set *v1alpha1.VirtualMachineSet, p
 	for _, number := range p.create {
 		switch err := r.create(ctx, set, number, p.hash); {
 		case errors.Is(err, kube.ErrNotOwned):
-			taken = err
+			taken = cmp.Or(taken, error(&takenError{machineName(set, number)}))
 		case err != nil:
 			return err
 		}
@@ -44,6 +45,15 @@ func (r *Reconciler) act(ctx context.Context, set *v1alpha1.VirtualMachineSet, p
 	}
 	return taken
 }
+
+// takenError means that a machine with a name of the set has another owner, which the cache does not have yet.
+type takenError struct{ machine string }
+
+func (e *takenError) Error() string {
+	return fmt.Sprintf("VirtualMachine %s: %v", e.machine, kube.ErrNotOwned)
+}
+
+func (e *takenError) Unwrap() error { return kube.ErrNotOwned }
 
 // checkLive compares the cached set with the API server: with an outdated number of replicas, or an outdated template, machines and
 // their disks would be deleted.
@@ -81,6 +91,11 @@ func (r *Reconciler) create(ctx context.Context, set *v1alpha1.VirtualMachineSet
 // change changes a machine that exists. The observed version is the precondition, and with it the UID.
 func (r *Reconciler) change(ctx context.Context, set *v1alpha1.VirtualMachineSet, c change, p plan) error {
 	if c.action == replace {
+		// Nothing is deleted for a machine that the API would reject. Otherwise it says that the name exists, or that a quota is full.
+		next := newMachine(set, c.number, p.hash)
+		if err := r.client.Create(ctx, next, client.DryRunAll, client.FieldOwner(kube.FieldManager)); apierrors.IsInvalid(err) {
+			return kube.Named(err, "create", machineKind.Kind, next.Namespace, next.Name)
+		}
 		return r.remove(ctx, set, c.machine, v1alpha1.ReasonMachineReplaced, "it cannot change "+strings.Join(c.fields, ", ")+". It is created again")
 	}
 	// Not an apply: it would leave the fields that the template had before, because the create owns them.

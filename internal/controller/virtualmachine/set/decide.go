@@ -27,6 +27,7 @@ const (
 // change is an action on a machine.
 type change struct {
 	action  action
+	number  int32
 	machine *v1alpha1.VirtualMachine
 	// fields are those that require the replacement.
 	fields []string
@@ -73,7 +74,6 @@ func (p plan) action() string {
 // candidate is a machine that does not have the template, or needs a restart for it.
 type candidate struct {
 	change
-	number    int32
 	available bool
 }
 
@@ -96,7 +96,8 @@ func decide(set *v1alpha1.VirtualMachineSet, seen observation, now time.Time) pl
 		next, due := p.changeOf(set, machine)
 		switch {
 		case due:
-			candidates = append(candidates, candidate{change: next, number: number, available: available})
+			next.number = number
+			candidates = append(candidates, candidate{change: next, available: available})
 			continue
 		case !available:
 			inProgress++

@@ -14,7 +14,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // of returns what is seen of a set whose machines are as the changes say, from number 0; nil means that there is none.
@@ -125,7 +124,7 @@ func TestDecideAndSummarize(t *testing.T) {
 		{"a user deletes a machine: it is created when it is gone", three, machines{ready, all(ready, deleted), ready}, nil, "", "MachinesNotReady", "2 2 2", "it is being deleted"},
 		{"a name has another owner; the others are created", three, machines{nil, foreign, nil}, nil, "create 0; create 2; taken 1", "ErrResourceExists", "0 0 0", `"web-1" exists`},
 		{"a machine of an earlier set of the name is about to go", three, machines{ready, leftover, ready}, nil, "", "MachinesNotReady", "2 2 2", `"web-1"`},
-		{"the name turned out to have another owner", three, nil, kube.ErrNotOwned, "create 0; create 1; create 2", "ErrResourceExists", "0 0 0", "another owner"},
+		{"the name turned out to have another owner", three, nil, &takenError{"web-1"}, "create 0; create 1; create 2", "ErrResourceExists", "0 0 0", `"web-1" exists`},
 		{"a quota rejects a machine", three, nil, quota, "create 0; create 1; create 2", "TemplateRejected", "0 0 0", "exceeded quota"},
 		{"the API server has a problem", three, nil, errors.New("no"), "create 0; create 1; create 2", "MachineWriteFailed", "0 0 0", "retried: no"},
 

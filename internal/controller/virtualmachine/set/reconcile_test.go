@@ -210,6 +210,20 @@ func TestAStaleCache(t *testing.T) {
 			t.Errorf("machines (-want +got):\n%s", diff)
 		}
 	})
+	t.Run("a machine of another owner that the cache lacks", func(t *testing.T) {
+		w := newWorld(t)
+		w.create()
+		freeze(w)
+		stranger := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web-1"}}
+		w.do(w.client.Create(t.Context(), stranger))
+		w.reconcile()
+		w.restart()
+		w.settle()
+		w.expect(v1alpha1.ReasonErrResourceExists, "2 0 2", `"web-1" exists`)
+		if diff := cmp.Diff(stranger.ResourceVersion, w.machine("web-1").ResourceVersion); diff != "" {
+			t.Errorf("it was touched (-before +after):\n%s", diff)
+		}
+	})
 	t.Run("an outdated set deletes nothing", func(t *testing.T) {
 		w := newWorld(t)
 		w.create(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](1) })

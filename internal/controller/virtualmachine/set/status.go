@@ -43,13 +43,13 @@ func summarizeReady(set *v1alpha1.VirtualMachineSet, seen observation, p plan, a
 	not := func(reason, message string, args ...any) metav1.Condition {
 		return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: fmt.Sprintf(message, args...)}
 	}
+	const exists = "VirtualMachine %q exists and has another owner. Delete it, or delete this set and create one with another name"
+	var taken *takenError
 	switch {
 	case len(p.taken) > 0:
-		return not(v1alpha1.ReasonErrResourceExists,
-			"VirtualMachine %q exists and has another owner. Delete it, or delete this set and create one with another name", machineName(set, p.taken[0]))
-	case errors.Is(actErr, kube.ErrNotOwned):
-		return not(v1alpha1.ReasonErrResourceExists,
-			"A VirtualMachine with a name of this set exists and has another owner. Delete it, or delete this set and create one with another name")
+		return not(v1alpha1.ReasonErrResourceExists, exists, machineName(set, p.taken[0]))
+	case errors.As(actErr, &taken):
+		return not(v1alpha1.ReasonErrResourceExists, exists, taken.machine)
 	case kube.IsRejected(actErr):
 		return not(v1alpha1.ReasonTemplateRejected,
 			"The API rejected a machine of the set: %s. Change the template, or the policy or quota that rejected it", kube.APIWords(actErr))
