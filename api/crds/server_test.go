@@ -33,6 +33,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"VirtualDisk":         {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualdisks"},
 	"VirtualMachineImage": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachineimages"},
 
+	"VirtualMachineSet":      {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachinesets"},
 	"VirtualMachineSnapshot": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachinesnapshots"},
 }
 
@@ -177,6 +178,10 @@ func TestAccepted(t *testing.T) {
 		spec: `{"restore":{"snapshot":"before","requestedAt":"2026-11-25T18:00:00Z","keepCurrent":false}}`,
 		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","restore":{"keepCurrent":false,"requestedAt":"2026-11-25T18:00:00Z","snapshot":"before"},"terminationGracePeriodSeconds":30}`,
 	}, {
+		name: "a VirtualMachineSet", kind: "VirtualMachineSet",
+		spec: `{"template":{"metadata":{"labels":{"app":"web"}}},"virtualDiskTemplates":[{"name":"data","spec":{"size":"1Gi"}}]}`,
+		want: `{"replicas":1,"template":{"metadata":{"labels":{"app":"web"}},"spec":{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":1}},"virtualDiskTemplates":[{"name":"data","spec":{"deletePolicy":"Delete","size":"1Gi"}}]}`,
+	}, {
 		name: "a VirtualDisk", kind: "VirtualDisk",
 		spec: `{"size":"1Gi"}`,
 		want: `{"deletePolicy":"Delete","size":"1Gi"}`,
@@ -253,6 +258,12 @@ func TestRefused(t *testing.T) {
 		{"snapshots of which none is kept", "VirtualMachine", `{"snapshots":{"schedule":"@daily","keep":0}}`, "spec.snapshots.keep", "greater than or equal to 1"},
 		{"a restore from nothing", "VirtualMachine", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot", "Required value"},
 		{"a restore that no text identifies", "VirtualMachine", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt", "Required value"},
+		{"a set of nothing", "VirtualMachineSet", `{}`, "spec.template", "Required value"},
+		{"a set of a wrong machine", "VirtualMachineSet", `{"template":{"spec":{"image":{}}}}`, "spec.template.spec.image", "exactly one of"},
+		{"less than no machine", "VirtualMachineSet", `{"replicas":-1,"template":{}}`, "spec.replicas", "greater than or equal to 0"},
+		{"two disks of a name", "VirtualMachineSet", `{"template":{"spec":{"disks":[{"name":"a","size":"1Gi"}]}},"virtualDiskTemplates":[{"name":"a","spec":{"size":"1Gi"}}]}`, "spec.template.spec.disks", "has this name"},
+		{"a label that is reserved", "VirtualMachineSet", `{"template":{"metadata":{"labels":{"cloudnative.tw/virtualmachineset":"a"}}}}`, "spec.template.metadata.labels", "reserved"},
+		{"a roll-out of nothing", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":0}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "greater than or equal to 1"},
 		{"a VirtualDisk of nothing", "VirtualDisk", `{}`, "spec", "must have a size, an image or a disk to clone"},
 		{"a VirtualDisk of two things", "VirtualDisk", `{"image":{"path":"/a"},"from":{"virtualDisk":"a"}}`, "spec.from", "not both"},
 		{"a VirtualDisk of no image", "VirtualDisk", `{"image":{}}`, "spec.image", "exactly one of"},

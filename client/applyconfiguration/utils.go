@@ -64,6 +64,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.ProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Resources"):
 		return &virtualmachinev1alpha1.ResourcesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("RollingUpdate"):
+		return &virtualmachinev1alpha1.RollingUpdateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SecretKey"):
 		return &virtualmachinev1alpha1.SecretKeyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Server"):
@@ -78,6 +80,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.StartFailureApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TCPProbe"):
 		return &virtualmachinev1alpha1.TCPProbeApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("TemplateMetadata"):
+		return &virtualmachinev1alpha1.TemplateMetadataApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("UpdateStrategy"):
+		return &virtualmachinev1alpha1.UpdateStrategyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Usage"):
 		return &virtualmachinev1alpha1.UsageApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDisk"):
@@ -90,6 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualDiskSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDiskStatus"):
 		return &virtualmachinev1alpha1.VirtualDiskStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualDiskTemplate"):
+		return &virtualmachinev1alpha1.VirtualDiskTemplateApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine"):
 		return &virtualmachinev1alpha1.VirtualMachineApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineIdle"):
@@ -104,6 +112,12 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualMachineRestoreApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineRestoreStatus"):
 		return &virtualmachinev1alpha1.VirtualMachineRestoreStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSet"):
+		return &virtualmachinev1alpha1.VirtualMachineSetApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSetSpec"):
+		return &virtualmachinev1alpha1.VirtualMachineSetSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSetStatus"):
+		return &virtualmachinev1alpha1.VirtualMachineSetStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot"):
 		return &virtualmachinev1alpha1.VirtualMachineSnapshotApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotSpec"):
@@ -114,6 +128,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualMachineSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineStatus"):
 		return &virtualmachinev1alpha1.VirtualMachineStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineTemplate"):
+		return &virtualmachinev1alpha1.VirtualMachineTemplateApplyConfiguration{}
 
 		// Group=clusterprovisioner.rke.io, Version=v1alpha1
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("APIServer"):

@@ -7,12 +7,14 @@
 //	  - It adds defaults to descriptions that do not mention them, because kubectl explain does not show them.
 //	  - It removes anyOf from int-or-string fields. x-kubernetes-int-or-string means the same, and the API server would
 //	    reject a wrong type with "must validate at least one schema" besides the useful message.
+//	  - It removes rules about changes from templates: what an object cannot change, the next object of a template can have.
 package main
 
 import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -42,6 +44,7 @@ func rewrite(path string) error {
 		return err
 	}
 	walk(definition)
+	walkTemplates(definition)
 	if raw, err = yaml.Marshal(definition); err != nil {
 		return err
 	}
@@ -64,6 +67,44 @@ func walk(part any) {
 	case []any:
 		for _, inner := range part {
 			walk(inner)
+		}
+	}
+}
+
+// walkTemplates removes the rules about changes from the properties named template in a part of a definition.
+func walkTemplates(part any) {
+	switch part := part.(type) {
+	case map[string]any:
+		if properties, ok := part["properties"].(map[string]any); ok {
+			allowChanges(properties["template"])
+		}
+		for _, inner := range part {
+			walkTemplates(inner)
+		}
+	case []any:
+		for _, inner := range part {
+			walkTemplates(inner)
+		}
+	}
+}
+
+// allowChanges removes the rules about changes from a part of a schema.
+func allowChanges(part any) {
+	const key = "x-kubernetes-validations"
+	switch part := part.(type) {
+	case map[string]any:
+		if rules, ok := part[key].([]any); ok {
+			kept := slices.DeleteFunc(rules, func(rule any) bool { return strings.Contains(fmt.Sprint(rule.(map[string]any)["rule"]), "oldSelf") })
+			if part[key] = kept; len(kept) == 0 {
+				delete(part, key)
+			}
+		}
+		for _, inner := range part {
+			allowChanges(inner)
+		}
+	case []any:
+		for _, inner := range part {
+			allowChanges(inner)
 		}
 	}
 }

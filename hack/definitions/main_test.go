@@ -1,6 +1,10 @@
 package main
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
 
 func TestJoined(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
@@ -15,6 +19,30 @@ func TestJoined(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestRulesAboutChangesAreNoRulesOfATemplate(t *testing.T) {
+	rules := func(texts ...string) []any {
+		var all []any
+		for _, text := range texts {
+			all = append(all, map[string]any{"rule": text})
+		}
+		return all
+	}
+	schema := func(field string, inner map[string]any) map[string]any {
+		return map[string]any{"type": "object", "properties": map[string]any{field: inner}}
+	}
+	const key = "x-kubernetes-validations"
+	got := schema("spec", schema("template", map[string]any{
+		key: rules("self == oldSelf"), "items": map[string]any{key: rules("self > 0", "has(self.a) == has(oldSelf.a)")},
+	}))
+	got[key] = rules("self == oldSelf")
+	walkTemplates(got)
+	want := schema("spec", schema("template", map[string]any{"items": map[string]any{key: rules("self > 0")}}))
+	want[key] = rules("self == oldSelf")
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("schema (-want +got):\n%s", diff)
 	}
 }
 

@@ -13,13 +13,16 @@ import (
 type schema = apiextensionsv1.JSONSchemaProps
 
 // guides has the page with examples, if it does not have the name of the kind.
-var guides = map[string]string{"ClusterSnapshot": "cluster", "Kubeconfig": "cluster", "VirtualMachineImage": "images", "VirtualDisk": "disks", "VirtualMachineSnapshot": "snapshots"}
+var guides = map[string]string{"ClusterSnapshot": "cluster", "Kubeconfig": "cluster", "VirtualMachineImage": "images", "VirtualDisk": "disks", "VirtualMachineSnapshot": "snapshots", "VirtualMachineSet": "virtualmachinesets"}
 
-// foreign has the types of Kubernetes in the schemas, by field. Their own fields are not listed.
+// foreign has the types of Kubernetes and of other kinds in the schemas, by field. Their own fields are not listed.
 var foreign = map[string]string{
 	"spec.jobTemplate":  "JobTemplateSpec of `batch/v1`, or PodSpec of `v1`",
 	"status.active":     "list of ObjectReference of `v1`",
 	"status.conditions": "list of Condition of `meta/v1`",
+
+	"spec.template.spec":             "[spec of a VirtualMachine](virtualmachine.md#spec)",
+	"spec.virtualDiskTemplates.spec": "[spec of a VirtualDisk](virtualdisk.md#spec)",
 }
 
 // kindPage returns the page with the fields of a kind.

@@ -26,6 +26,7 @@ var reasonTables = []struct{ file, heading, plural string }{
 	{"disks.md", "A disk with a life of its own", "virtualdisks"},
 	{"images.md", "Conditions", "virtualmachineimages"},
 	{"snapshots.md", "Conditions", "virtualmachinesnapshots"},
+	{"virtualmachinesets.md", "Conditions", "virtualmachinesets"},
 	{"crontab.md", "Conditions", "crontabs"},
 	{"cluster.md", "Conditions", "clusters"},
 	{"cluster.md", "Snapshots and forks", "clustersnapshots"},

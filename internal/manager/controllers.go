@@ -108,6 +108,7 @@ var controllers = []Controller{
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages"),
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualdisks"),
 			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachinesnapshots"),
+			virtualmachinev1alpha1.SchemeGroupVersion.WithResource("virtualmachinesets"),
 		},
 		AddToScheme: virtualmachinev1alpha1.AddToScheme,
 		Permissions: permissionsOf("virtualmachine"),

@@ -38,6 +38,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/disk"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/set"
 	machinesnapshot "github.com/keelson-dev/keelson/internal/controller/virtualmachine/snapshot"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
@@ -156,6 +157,14 @@ func examples() map[string]example {
 			reason: virtualmachinev1alpha1.ReasonMachineMissing, tells: virtualmachinev1alpha1.ReasonSnapshotTaken,
 			conditions: []string{virtualmachinev1alpha1.ConditionReady},
 		},
+		set.Name: {
+			ready:    &virtualmachinev1alpha1.VirtualMachineSet{ObjectMeta: about("set-" + readyName)},
+			failing:  &virtualmachinev1alpha1.VirtualMachineSet{ObjectMeta: about("set-" + failingName)},
+			stranger: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about("set-" + failingName + "-0")},
+			child:    &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about("set-" + readyName + "-0")},
+			reason:   virtualmachinev1alpha1.ReasonErrResourceExists, tells: virtualmachinev1alpha1.ReasonMachineCreated,
+			conditions: []string{virtualmachinev1alpha1.ConditionReady},
+		},
 		cluster.Name: {
 			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{
 				ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &clusterv1alpha1.SnapshotSchedule{Schedule: "@yearly"},
@@ -196,7 +205,7 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 	var log reconcileLog
 	c := runEverything(t, env.ControlPlane(t, controlplane.Options{Nodes: 1}), (&Logging{Format: "json", Verbosity: 1}).NewLogger(&log))
 	all := examples()
-	names := append(Names(), image.Name, disk.Name, machinesnapshot.Name, snapshot.Name) // further controllers of the kinds VirtualMachine and Cluster
+	names := append(Names(), image.Name, disk.Name, machinesnapshot.Name, set.Name, snapshot.Name) // further controllers of the kinds VirtualMachine and Cluster
 	for _, name := range names {
 		e, found := all[name]
 		if !found {

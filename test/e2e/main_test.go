@@ -132,7 +132,7 @@ func newSession(t *testing.T) session {
 	t.Cleanup(func() {
 		if suffix != "" {
 			// The namespace would take along the Roles that the manager needs to clean up.
-			s.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachines,virtualdisks,virtualmachinesnapshots", "--all")
+			s.kubectl(t, "delete", "foos,sampleresources,crontabs,virtualmachinesets,virtualmachines,virtualdisks,virtualmachinesnapshots", "--all")
 			return
 		}
 		s.OK(t, "kubectl", "delete", "namespace", s.namespace, "--wait=false")

@@ -74,6 +74,12 @@ func TestLongSnapshotsPage(t *testing.T) {
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }
 
+func TestLongVirtualMachineSetsPage(t *testing.T) {
+	needQEMU(t)
+	s := followPage(t, "virtualmachinesets.md")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
 func TestSecurityPage(t *testing.T) {
 	s := followPage(t, "security.md")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end

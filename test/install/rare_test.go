@@ -56,6 +56,14 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	w.kubectl(t, "delete", "virtualmachine", "scheduled", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "delete", "virtualmachinesnapshots", "--all", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 
+	// A set creates machines and a disk, and deletes one machine.
+	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachineSet, metadata: {name: own}, spec: {replicas: 2, template: {spec: {driver: fake}},
+		virtualDiskTemplates: [{name: data, spec: {size: 8Mi}}]}}`)
+	w.untilAny(t, user, "virtualmachines", namespace, "create")
+	w.kubectl(t, "scale", "virtualmachineset/own", "--replicas", "1", "--namespace", namespace)
+	w.untilAny(t, user, "virtualmachines", namespace, "delete")
+	w.kubectl(t, "delete", "virtualmachineset", "own", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
+
 	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualDisk, metadata: {name: own}, spec: {size: 8Mi}}`)
 	w.kubectl(t, "wait", "--for=condition=Ready", "virtualdisk/own", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "delete", "virtualdisk", "own", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())

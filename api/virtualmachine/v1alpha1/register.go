@@ -27,7 +27,7 @@ func Resource(resource string) schema.GroupResource {
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, &VirtualMachine{}, &VirtualMachineList{}, &VirtualMachineImage{}, &VirtualMachineImageList{},
-		&VirtualDisk{}, &VirtualDiskList{}, &VirtualMachineSnapshot{}, &VirtualMachineSnapshotList{})
+		&VirtualDisk{}, &VirtualDiskList{}, &VirtualMachineSnapshot{}, &VirtualMachineSnapshotList{}, &VirtualMachineSet{}, &VirtualMachineSetList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

@@ -141,6 +141,17 @@
 - apiGroups:
   - cloudnative.tw
   resources:
+  - virtualdisks
+  verbs:
+  - create
+  - get
+  - list
+  - patch
+  - watch
+- apiGroups:
+  - cloudnative.tw
+  resources:
+  - virtualmachines
   - virtualmachinesnapshots
   verbs:
   - create
@@ -148,6 +159,14 @@
   - get
   - list
   - patch
+  - watch
+- apiGroups:
+  - cloudnative.tw
+  resources:
+  - virtualmachinesets
+  verbs:
+  - get
+  - list
   - watch
 - apiGroups:
   - discovery.k8s.io
@@ -294,24 +313,24 @@
 - apiGroups:
   - cloudnative.tw
   resources:
-  - virtualdisks
+  - virtualdisks/status
+  - virtualmachineimages/status
+  - virtualmachines/finalizers
+  - virtualmachines/status
+  - virtualmachinesets/finalizers
+  - virtualmachinesets/status
+  - virtualmachinesnapshots/status
+  verbs:
+  - update
+- apiGroups:
+  - cloudnative.tw
+  resources:
   - virtualmachineimages
-  - virtualmachines
   verbs:
   - get
   - list
   - patch
   - watch
-- apiGroups:
-  - cloudnative.tw
-  resources:
-  - virtualdisks/status
-  - virtualmachineimages/status
-  - virtualmachines/finalizers
-  - virtualmachines/status
-  - virtualmachinesnapshots/status
-  verbs:
-  - update
 {{- end }}
 {{- if and .Values.controllers.virtualmachine .Values.access.create (not .Values.namespaces) }}
 - apiGroups:

@@ -1232,6 +1232,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: rootDisk
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.RollingUpdate
+  map:
+    fields:
+    - name: maxUnavailable
+      type:
+        scalar: numeric
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SecretKey
   map:
     fields:
@@ -1339,6 +1345,26 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: numeric
       default: 0
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.TemplateMetadata
+  map:
+    fields:
+    - name: annotations
+      type:
+        map:
+          elementType:
+            scalar: string
+    - name: labels
+      type:
+        map:
+          elementType:
+            scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.UpdateStrategy
+  map:
+    fields:
+    - name: rollingUpdate
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.RollingUpdate
+      default: {}
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Usage
   map:
     fields:
@@ -1437,6 +1463,17 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: size
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskTemplate
+  map:
+    fields:
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskSpec
+      default: {}
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachine
   map:
     fields:
@@ -1572,6 +1609,78 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: snapshot
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSet
+  map:
+    fields:
+    - name: apiVersion
+      type:
+        scalar: string
+    - name: kind
+      type:
+        scalar: string
+    - name: metadata
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSetSpec
+      default: {}
+    - name: status
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSetStatus
+      default: {}
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSetSpec
+  map:
+    fields:
+    - name: replicas
+      type:
+        scalar: numeric
+    - name: template
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineTemplate
+      default: {}
+    - name: updateStrategy
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.UpdateStrategy
+      default: {}
+    - name: virtualDiskTemplates
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualDiskTemplate
+          elementRelationship: associative
+          keys:
+          - name
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSetStatus
+  map:
+    fields:
+    - name: conditions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
+          elementRelationship: associative
+          keys:
+          - type
+    - name: observedGeneration
+      type:
+        scalar: numeric
+    - name: readyReplicas
+      type:
+        scalar: numeric
+      default: 0
+    - name: replicas
+      type:
+        scalar: numeric
+      default: 0
+    - name: selector
+      type:
+        scalar: string
+    - name: updatedReplicas
+      type:
+        scalar: numeric
+      default: 0
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshot
   map:
     fields:
@@ -1780,6 +1889,17 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: startFailure
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineTemplate
+  map:
+    fields:
+    - name: metadata
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.TemplateMetadata
+      default: {}
+    - name: spec
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSpec
+      default: {}
 - name: io.k8s.api.batch.v1.JobSchedulingConfiguration
   map:
     fields:

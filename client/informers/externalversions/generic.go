@@ -47,6 +47,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachines().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachineImages().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachinesets"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachineSets().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("virtualmachinesnapshots"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Cloudnative().V1alpha1().VirtualMachineSnapshots().Informer()}, nil
 

@@ -25,6 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/disk"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/set"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/snapshot"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -83,7 +84,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 }
 
 // Add adds the controller to a manager. The caller closes drivers after the manager has stopped.
-// It also adds the controllers of VirtualDisks and VirtualMachineSnapshots. With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
+// It also adds the controllers of VirtualDisks, VirtualMachineSnapshots and VirtualMachineSets. With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
 func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images bool) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
 	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
@@ -92,7 +93,7 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 	if err := mgr.Add(r.probers); err != nil {
 		return fmt.Errorf("add the probes of controller %s: %w", Name, err)
 	}
-	if err := errors.Join(disk.Add(mgr, options, drivers), snapshot.Add(mgr, options, drivers)); err != nil {
+	if err := errors.Join(disk.Add(mgr, options, drivers), snapshot.Add(mgr, options, drivers), set.Add(mgr, options)); err != nil {
 		return err
 	}
 	build := ctrl.NewControllerManagedBy(mgr)

@@ -22,6 +22,14 @@ type VirtualMachineNamespaceListerExpansion interface{}
 // VirtualMachineImageLister.
 type VirtualMachineImageListerExpansion interface{}
 
+// VirtualMachineSetListerExpansion allows custom methods to be added to
+// VirtualMachineSetLister.
+type VirtualMachineSetListerExpansion interface{}
+
+// VirtualMachineSetNamespaceListerExpansion allows custom methods to be added to
+// VirtualMachineSetNamespaceLister.
+type VirtualMachineSetNamespaceListerExpansion interface{}
+
 // VirtualMachineSnapshotListerExpansion allows custom methods to be added to
 // VirtualMachineSnapshotLister.
 type VirtualMachineSnapshotListerExpansion interface{}

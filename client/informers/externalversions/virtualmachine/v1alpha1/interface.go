@@ -14,6 +14,8 @@ type Interface interface {
 	VirtualMachines() TypedVirtualMachineInformer
 	// VirtualMachineImages returns a VirtualMachineImageInformer.
 	VirtualMachineImages() TypedVirtualMachineImageInformer
+	// VirtualMachineSets returns a VirtualMachineSetInformer.
+	VirtualMachineSets() TypedVirtualMachineSetInformer
 	// VirtualMachineSnapshots returns a VirtualMachineSnapshotInformer.
 	VirtualMachineSnapshots() TypedVirtualMachineSnapshotInformer
 }
@@ -42,6 +44,11 @@ func (v *version) VirtualMachines() TypedVirtualMachineInformer {
 // VirtualMachineImages returns a TypedVirtualMachineImageInformer.
 func (v *version) VirtualMachineImages() TypedVirtualMachineImageInformer {
 	return &virtualMachineImageInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// VirtualMachineSets returns a TypedVirtualMachineSetInformer.
+func (v *version) VirtualMachineSets() TypedVirtualMachineSetInformer {
+	return &virtualMachineSetInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }
 
 // VirtualMachineSnapshots returns a TypedVirtualMachineSnapshotInformer.

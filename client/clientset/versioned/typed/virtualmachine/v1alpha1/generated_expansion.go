@@ -8,4 +8,6 @@ type VirtualMachineExpansion interface{}
 
 type VirtualMachineImageExpansion interface{}
 
+type VirtualMachineSetExpansion interface{}
+
 type VirtualMachineSnapshotExpansion interface{}

@@ -15,6 +15,7 @@ type CloudnativeV1alpha1Interface interface {
 	VirtualDisksGetter
 	VirtualMachinesGetter
 	VirtualMachineImagesGetter
+	VirtualMachineSetsGetter
 	VirtualMachineSnapshotsGetter
 }
 
@@ -33,6 +34,10 @@ func (c *CloudnativeV1alpha1Client) VirtualMachines(namespace string) VirtualMac
 
 func (c *CloudnativeV1alpha1Client) VirtualMachineImages() VirtualMachineImageInterface {
 	return newVirtualMachineImages(c)
+}
+
+func (c *CloudnativeV1alpha1Client) VirtualMachineSets(namespace string) VirtualMachineSetInterface {
+	return newVirtualMachineSets(c, namespace)
 }
 
 func (c *CloudnativeV1alpha1Client) VirtualMachineSnapshots(namespace string) VirtualMachineSnapshotInterface {

@@ -24,6 +24,10 @@ func (c *FakeCloudnativeV1alpha1) VirtualMachineImages() v1alpha1.VirtualMachine
 	return newFakeVirtualMachineImages(c)
 }
 
+func (c *FakeCloudnativeV1alpha1) VirtualMachineSets(namespace string) v1alpha1.VirtualMachineSetInterface {
+	return newFakeVirtualMachineSets(c, namespace)
+}
+
 func (c *FakeCloudnativeV1alpha1) VirtualMachineSnapshots(namespace string) v1alpha1.VirtualMachineSnapshotInterface {
 	return newFakeVirtualMachineSnapshots(c, namespace)
 }

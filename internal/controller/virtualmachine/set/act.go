@@ -1,0 +1,134 @@
+package set
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// act executes the plan. It stops at the first error, except that a name with another owner does not stop the other machines.
+func (r *Reconciler) act(ctx context.Context, set *v1alpha1.VirtualMachineSet, p plan) error {
+	if !p.acts() {
+		return nil
+	}
+	if err := r.checkLive(ctx, set); err != nil {
+		return err
+	}
+	var taken error
+	for _, number := range p.create {
+		switch err := r.create(ctx, set, number, p.hash); {
+		case errors.Is(err, kube.ErrNotOwned):
+			taken = cmp.Or(taken, error(&takenError{machineName(set, number)}))
+		case err != nil:
+			return err
+		}
+	}
+	for _, machine := range p.remove {
+		if err := r.remove(ctx, set, machine, v1alpha1.ReasonMachineDeleted, "the set was scaled down"); err != nil {
+			return err
+		}
+	}
+	for _, change := range p.changes {
+		if err := r.change(ctx, set, change, p); err != nil {
+			return err
+		}
+	}
+	return taken
+}
+
+// takenError means that a machine with a name of the set has another owner, which the cache does not have yet.
+type takenError struct{ machine string }
+
+func (e *takenError) Error() string {
+	return fmt.Sprintf("VirtualMachine %s: %v", e.machine, kube.ErrNotOwned)
+}
+
+func (e *takenError) Unwrap() error { return kube.ErrNotOwned }
+
+// checkLive compares the cached set with the API server: with an outdated number of replicas, or an outdated template, machines and
+// their disks would be deleted.
+func (r *Reconciler) checkLive(ctx context.Context, set *v1alpha1.VirtualMachineSet) error {
+	var now v1alpha1.VirtualMachineSet
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(set), &now); client.IgnoreNotFound(err) != nil {
+		return kube.Named(err, "get", kind.Kind, set.Namespace, set.Name)
+	}
+	if now.UID != set.UID || now.Generation != set.Generation || !now.DeletionTimestamp.IsZero() {
+		return kube.Named(kube.ErrStale, "check", kind.Kind, set.Namespace, set.Name)
+	}
+	return nil
+}
+
+// create creates a machine and its VirtualDisks. Disks of an earlier machine with its name are used again.
+func (r *Reconciler) create(ctx context.Context, set *v1alpha1.VirtualMachineSet, number int32, hash string) error {
+	machine := newMachine(set, number, hash)
+	for _, disk := range newDisks(set, machine.Name) {
+		if err := r.client.Create(ctx, disk, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+			return kube.Named(err, "create", "VirtualDisk", disk.Namespace, disk.Name)
+		}
+	}
+	err := r.client.Create(ctx, machine, client.FieldOwner(kube.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		err = kube.ClassifyAlreadyExists(ctx, r.live, machineKind, machine.Name, set, kind.GroupKind())
+	}
+	if err != nil {
+		return kube.Named(err, "create", machineKind.Kind, machine.Namespace, machine.Name)
+	}
+	r.status.Created()
+	r.tell(ctx, set, machine, v1alpha1.ReasonMachineCreated, "CreateMachine", "Created VirtualMachine %q", machine.Name)
+	return nil
+}
+
+// change changes a machine that exists. The observed version is the precondition, and with it the UID.
+func (r *Reconciler) change(ctx context.Context, set *v1alpha1.VirtualMachineSet, c change, p plan) error {
+	if c.action == replace {
+		// Nothing is deleted for a machine that the API would reject. Otherwise it says that the name exists, or that a quota is full.
+		next := newMachine(set, c.number, p.hash)
+		if err := r.client.Create(ctx, next, client.DryRunAll, client.FieldOwner(kube.FieldManager)); apierrors.IsInvalid(err) {
+			return kube.Named(err, "create", machineKind.Kind, next.Namespace, next.Name)
+		}
+		return r.remove(ctx, set, c.machine, v1alpha1.ReasonMachineReplaced, "it cannot change "+strings.Join(c.fields, ", ")+". It is created again")
+	}
+	// Not an apply: it would leave the fields that the template had before, because the create owns them.
+	changed := c.machine.DeepCopy()
+	reason, message := v1alpha1.ReasonMachineUpdated, "Updated VirtualMachine %q"
+	if c.action == update {
+		applyTemplate(set, changed, p.hash)
+	} else {
+		reason, message = v1alpha1.ReasonMachineRestarted, "Restarted VirtualMachine %q: a change of the template requires it"
+		at := metav1.NewTime(p.at).Rfc3339Copy()
+		changed.Spec.RestartedAt = &at
+		changed.Annotations = merged(changed.Annotations, map[string]string{v1alpha1.AnnotationStartedTemplateHash: p.hash})
+	}
+	patch := client.MergeFromWithOptions(c.machine, client.MergeFromWithOptimisticLock{})
+	if err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+		return kube.Named(err, "patch", machineKind.Kind, changed.Namespace, changed.Name)
+	}
+	r.tell(ctx, set, changed, reason, "ChangeMachine", message, changed.Name)
+	return nil
+}
+
+// remove deletes a machine. The garbage collector and the controller of VirtualMachines do the rest.
+func (r *Reconciler) remove(ctx context.Context, set *v1alpha1.VirtualMachineSet, machine *v1alpha1.VirtualMachine, reason, why string) error {
+	if err := kube.Delete(ctx, r.client, machine); err != nil {
+		return kube.Named(err, "delete", machineKind.Kind, machine.Namespace, machine.Name)
+	}
+	r.tell(ctx, set, machine, reason, "DeleteMachine", "Deleted VirtualMachine %q: %s", machine.Name, why)
+	return nil
+}
+
+// tell logs what was done to a machine, and records an event.
+func (r *Reconciler) tell(ctx context.Context, set *v1alpha1.VirtualMachineSet, machine *v1alpha1.VirtualMachine, reason, doing, message string, args ...any) {
+	note := fmt.Sprintf(message, args...)
+	log.FromContext(ctx).Info(note, machineKind.Kind, machine.Name)
+	r.events.Normal(set, reason, doing, note)
+}
