@@ -54,6 +54,7 @@ func TestClustersThatAreAccepted(t *testing.T) {
 			want: `{"restore":{"snapshot":"before","requestedAt":"2026-11-25T18:00:00Z","keepCurrent":false}}`,
 		},
 		{name: "a ClusterSnapshot", kind: "ClusterSnapshot", spec: `{"clusterName":"a.b-c"}`, want: `{"clusterName":"a.b-c"}`},
+		{name: "a ClusterSnapshot of a copy", kind: "ClusterSnapshot", spec: `{"clusterName":"a","stored":"b-1"}`, want: `{"clusterName":"a","stored":"b-1"}`},
 		{name: "a Kubeconfig of the original", kind: "Kubeconfig", spec: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`, want: `{"configPath":"/etc/rke/kube_config_cluster.yml"}`},
 		{
 			name: "a Kubeconfig with a Secret", kind: "Kubeconfig", spec: `{"secretRef":{"namespace":"a","name":"b"}}`,
@@ -116,6 +117,7 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"a restore from nothing", "Cluster", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot"},
 		{"a restore that no text identifies", "Cluster", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt"},
 		{"a ClusterSnapshot of nothing", "ClusterSnapshot", `{}`, "spec.clusterName"},
+		{"a ClusterSnapshot of a copy elsewhere", "ClusterSnapshot", `{"clusterName":"a","stored":"../b"}`, "spec.stored"},
 		{"a ClusterSnapshot of no name", "ClusterSnapshot", `{"clusterName":"A"}`, "spec.clusterName"},
 		{"a Kubeconfig with a Secret without a name", "Kubeconfig", `{"secretRef":{"namespace":"a"}}`, "spec.secretRef.name"},
 	} {

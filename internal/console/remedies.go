@@ -30,6 +30,7 @@ var reasonTables = []struct{ file, heading, plural string }{
 	{"crontab.md", "Conditions", "crontabs"},
 	{"cluster.md", "Conditions", "clusters"},
 	{"cluster.md", "Snapshots and forks", "clustersnapshots"},
+	{"cluster.md", "Snapshots off the host", "clustersnapshots"},
 	{"foo.md", "Ready", "foos"},
 	{"sampleresource.md", "Ready", "sampleresources"},
 }

@@ -2,6 +2,7 @@ package manager
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -13,10 +14,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
+	"github.com/keelson-dev/keelson/internal/controller/cluster/store"
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/engine/rke"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/objectstore"
 )
 
 // clusterNodes is the number of simulated nodes of a local cluster.
@@ -61,7 +64,22 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	if err := snapshot.Add(mgr, options, hosted); err != nil {
 		return err
 	}
+	if err := o.addSnapshotStore(mgr, options, hosted); err != nil {
+		return err
+	}
 	return cluster.Add(mgr, options, clusters)
+}
+
+// addSnapshotStore adds the controller of the copies of ClusterSnapshots. Without a store, it ends the deletion of those that had one.
+func (o *Options) addSnapshotStore(mgr ctrl.Manager, options controller.Options, files store.Files) error {
+	var copies objectstore.Store
+	if o.SnapshotStore != "" {
+		var err error
+		if copies, err = objectstore.Open(o.SnapshotStore); err != nil {
+			return fmt.Errorf("open the store of --snapshot-store: %w", err)
+		}
+	}
+	return store.Add(mgr, options, files, copies)
 }
 
 // machine returns the function that looks at this machine for real nodes of Clusters.

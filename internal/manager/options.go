@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
+	"github.com/keelson-dev/keelson/internal/objectstore"
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
@@ -85,6 +86,9 @@ type Options struct {
 	ClusterRealNodes bool
 	// ClusterAddresses are the networks, such as 10.0.0.0/8, in which spec.apiServer.address of Clusters may be, besides loopback.
 	ClusterAddresses []string
+	// SnapshotStore is the location of the store to which ClusterSnapshots are copied: the absolute path of a directory.
+	// Empty: none.
+	SnapshotStore string
 	// NodePrograms returns the folder with the programs of real nodes. Nil: not available.
 	NodePrograms func() (string, error)
 
@@ -175,6 +179,8 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 		"allow Clusters with spec.nodes.real. Who may create Pods in one has the rights of the manager on this host, by volumes and privileged containers")
 	fs.StringSliceVar(&o.ClusterAddresses, "cluster-address-allow", o.ClusterAddresses,
 		"`networks` with addresses of this host, such as 10.0.0.0/8, at which APIs of Clusters may listen besides loopback (spec.apiServer.address)")
+	fs.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
+		"`directory` of another host, such as a mount, to which ClusterSnapshots are copied. It must exist")
 	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "limit for one run of rke")
 }
 
@@ -260,6 +266,11 @@ func (o *Options) validate(all []Controller) error {
 	}
 	if _, err := parseNetworks(o.ClusterAddresses); err != nil {
 		wrong("cluster-address-allow", strings.Join(o.ClusterAddresses, ","), "%v", err)
+	}
+	if o.SnapshotStore != "" {
+		if err := objectstore.Check(o.SnapshotStore); err != nil {
+			errs = append(errs, fmt.Errorf("--snapshot-store: %w", err)) // without the value: it may have credentials
+		}
 	}
 	if o.RKETimeout < time.Minute {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot create a cluster faster")

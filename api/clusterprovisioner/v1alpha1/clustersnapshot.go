@@ -8,6 +8,15 @@ import (
 // SnapshotFinalizer is the finalizer of a ClusterSnapshot. It remains as long as the snapshot may have files.
 const SnapshotFinalizer = GroupName + "/snapshot"
 
+const (
+	// StoreFinalizer is the finalizer of a ClusterSnapshot that may have a copy in the store of the
+	// manager, or is read from there.
+	StoreFinalizer = GroupName + "/snapshot-store"
+	// AnnotationKeepCopy is an annotation of a ClusterSnapshot. With the value true, its deletion
+	// leaves its copy in the store, and does not wait for the store.
+	AnnotationKeepCopy = GroupName + "/keep-copy"
+)
+
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
@@ -18,6 +27,7 @@ const SnapshotFinalizer = GroupName + "/snapshot"
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`,description="Size of the snapshot on the host"
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="Kubernetes version of the cluster when the snapshot was taken"
 // +kubebuilder:printcolumn:name="Taken",type=date,JSONPath=`.status.takenAt`,description="When the snapshot was taken"
+// +kubebuilder:printcolumn:name="Stored",type=string,JSONPath=`.status.conditions[?(@.type=="Stored")].status`,description="Whether the store of the manager has a copy"
 // +kubebuilder:printcolumn:name="Revision",type=integer,priority=1,JSONPath=`.status.revision`,description="Revision of etcd"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -41,6 +51,7 @@ type ClusterSnapshot struct {
 }
 
 // ClusterSnapshotSpec is the snapshot to take.
+// +kubebuilder:validation:XValidation:rule="has(self.stored) == has(oldSelf.stored) && (!has(self.stored) || self.stored == oldSelf.stored)",message="stored cannot be changed: create another ClusterSnapshot"
 type ClusterSnapshotSpec struct {
 	// Name of the Cluster, which must have the engine local. Immutable.
 	// +required
@@ -49,6 +60,16 @@ type ClusterSnapshotSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: a snapshot is taken once. Create another ClusterSnapshot"
 	ClusterName string `json:"clusterName"`
+
+	// Copy in the store of the manager from which the snapshot is read, instead of taking
+	// it: the name of its directory in the directory of the Cluster, which is the last
+	// part of status.location. The copy is kept when the ClusterSnapshot is deleted.
+	// Immutable.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Stored string `json:"stored,omitempty"`
 }
 
 // ClusterSnapshotStatus is the observed state of a snapshot.
@@ -69,11 +90,16 @@ type ClusterSnapshotStatus struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
+	// Where the copy in the store of the manager is.
+	// +optional
+	Location string `json:"location,omitempty"`
+
 	// Generation of the ClusterSnapshot that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions of the snapshot. Ready is True if it is taken.
+	// Conditions of the snapshot. Ready is True if it is taken. Stored is True if the
+	// store of the manager has a copy; it exists only if the manager has a store.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -143,6 +143,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+    - name: stored
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshotStatus
   map:
     fields:
@@ -154,6 +157,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: location
+      type:
+        scalar: string
     - name: observedGeneration
       type:
         scalar: numeric

@@ -47,7 +47,8 @@ type options struct {
 	serving         serving.Options
 	rkeBinary       string
 	rkeConfigDirs   confine.Dirs
-	addresses       []string          // of Clusters
+	addresses       []string // of Clusters
+	snapshotStore   string
 	given           map[string]string // the flags of the instance that were set, by name
 	reportFD        int               // descriptor for the events of the background process of --detach
 }
@@ -110,6 +111,8 @@ func New() *cobra.Command {
 	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
 	fs.StringSliceVar(&o.addresses, "cluster-address-allow", o.addresses,
 		"`networks` with addresses of this host at which APIs of Clusters may listen (spec.apiServer.address)")
+	fs.StringVar(&o.snapshotStore, "snapshot-store", "",
+		"`directory` of another host, such as a mount, to which ClusterSnapshots are copied. It must exist")
 	fs.StringSliceVar((*[]string)(&o.rkeConfigDirs), "rke-config-dirs", o.rkeConfigDirs,
 		"`directories` from which spec.configPath of Clusters and Kubeconfigs may name files")
 	o.logging.AddFlags(fs)
@@ -185,7 +188,7 @@ func (o *options) managerOptions() manager.Options {
 	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
 	m.Machines, m.KubeBinary, m.RKEBinary, m.RKEConfigDirs = o.machines, instance.KubeBinary, o.rkeBinary, o.rkeConfigDirs
-	m.ClusterAddresses = o.addresses
+	m.ClusterAddresses, m.SnapshotStore = o.addresses, o.snapshotStore
 	m.NodePrograms, m.ClusterRealNodes = instance.NodePrograms, o.kubeconfig == "" // else others may create Clusters, too
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
 	if o.kubeconfig == "" {

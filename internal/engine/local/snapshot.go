@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -86,30 +85,42 @@ func (e *Engine) TakeSnapshot(ctx context.Context, uid types.UID, of snapshot.So
 	if err != nil {
 		return nil, err
 	}
-	if err := e.removePartial(uid); err != nil {
+	taken := record{Snapshot: snapshot.Snapshot{
+		Cluster: of.Name, ClusterUID: of.UID, Version: applied.Version, TakenAt: e.opts.Clock.Now().UTC(),
+	}}
+	err = e.place(uid, func(place string) error {
+		taken, err = e.takeInto(ctx, place, binary, from, taken)
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
+	return &taken.Snapshot, nil
+}
+
+// place makes the directory of a snapshot. The function writes the files to another one, which gets the name when they are durable.
+func (e *Engine) place(uid types.UID, write func(place string) error) error {
+	if err := e.removePartial(uid); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(e.opts.Snapshots, 0o700); err != nil {
-		return nil, fmt.Errorf("create the directory of snapshots: %w", err)
+		return fmt.Errorf("create the directory of snapshots: %w", err)
 	}
 	place, err := os.MkdirTemp(e.opts.Snapshots, string(uid)+snapshotPartial) // mode 0700
 	if err != nil {
-		return nil, fmt.Errorf("create the directory of the snapshot: %w", err)
+		return fmt.Errorf("create the directory of the snapshot: %w", err)
 	}
-	taken, err := e.takeInto(ctx, place, binary, from, record{Snapshot: snapshot.Snapshot{
-		Cluster: of.Name, ClusterUID: of.UID, Version: applied.Version, TakenAt: e.opts.Clock.Now().UTC(),
-	}})
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(place))
+	if err := write(place); err != nil {
+		return errors.Join(err, os.RemoveAll(place))
 	}
 	if err := os.RemoveAll(e.snapshotDir(uid)); err != nil { // what FindSnapshot did not take for a snapshot
-		return nil, err
+		return err
 	}
 	if err := os.Rename(place, e.snapshotDir(uid)); err != nil {
-		return nil, err
+		return err
 	}
 	step("renamed")
-	return &taken.Snapshot, atomicfile.SyncDir(e.opts.Snapshots)
+	return atomicfile.SyncDir(e.opts.Snapshots)
 }
 
 // removePartial removes what managers that were killed have left of a snapshot.
@@ -204,27 +215,4 @@ func (e *Engine) fork(ctx context.Context, m *member, wanted desire) error {
 	m.describe("Restoring the snapshot")
 	file := filepath.Join(e.snapshotDir(wanted.snapshotUID), snapshotData)
 	return controlplane.Fork(ctx, e.dir(m.uid), wanted.binary, file, controlplane.Snapshot{Revision: of.Revision, Services: of.Services})
-}
-
-// SaveSnapshots calls add for each file of the complete snapshots in the directory of an engine, as Save does.
-func SaveSnapshots(dir string, add func(name, path string) error) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("list the snapshots: %w", err)
-	}
-	for _, entry := range entries {
-		own := filepath.Join(dir, entry.Name())
-		if found, err := readRecord(own); err != nil || found == nil || strings.Contains(entry.Name(), snapshotPartial) {
-			continue // it is being taken or removed, or is damaged
-		}
-		for _, name := range []string{snapshotData, snapshotRecord} {
-			if err := add(entry.Name()+"/"+name, filepath.Join(own, name)); err != nil {
-				return fmt.Errorf("the snapshot in %s: %w", own, err)
-			}
-		}
-	}
-	return nil
 }

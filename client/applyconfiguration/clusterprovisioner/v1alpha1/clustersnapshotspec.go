@@ -9,6 +9,11 @@ package v1alpha1
 type ClusterSnapshotSpecApplyConfiguration struct {
 	// Name of the Cluster, which must have the engine local. Immutable.
 	ClusterName *string `json:"clusterName,omitempty"`
+	// Copy in the store of the manager from which the snapshot is read, instead of taking
+	// it: the name of its directory in the directory of the Cluster, which is the last
+	// part of status.location. The copy is kept when the ClusterSnapshot is deleted.
+	// Immutable.
+	Stored *string `json:"stored,omitempty"`
 }
 
 // ClusterSnapshotSpecApplyConfiguration constructs a declarative configuration of the ClusterSnapshotSpec type for use with
@@ -22,5 +27,13 @@ func ClusterSnapshotSpec() *ClusterSnapshotSpecApplyConfiguration {
 // If called multiple times, the ClusterName field is set to the value of the last call.
 func (b *ClusterSnapshotSpecApplyConfiguration) WithClusterName(value string) *ClusterSnapshotSpecApplyConfiguration {
 	b.ClusterName = &value
+	return b
+}
+
+// WithStored sets the Stored field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Stored field is set to the value of the last call.
+func (b *ClusterSnapshotSpecApplyConfiguration) WithStored(value string) *ClusterSnapshotSpecApplyConfiguration {
+	b.Stored = &value
 	return b
 }

@@ -21,9 +21,12 @@ type ClusterSnapshotStatusApplyConfiguration struct {
 	Revision *int64 `json:"revision,omitempty"`
 	// Kubernetes version of the cluster when the snapshot was taken.
 	Version *string `json:"version,omitempty"`
+	// Where the copy in the store of the manager is.
+	Location *string `json:"location,omitempty"`
 	// Generation of the ClusterSnapshot that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions of the snapshot. Ready is True if it is taken.
+	// Conditions of the snapshot. Ready is True if it is taken. Stored is True if the
+	// store of the manager has a copy; it exists only if the manager has a store.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
@@ -62,6 +65,14 @@ func (b *ClusterSnapshotStatusApplyConfiguration) WithRevision(value int64) *Clu
 // If called multiple times, the Version field is set to the value of the last call.
 func (b *ClusterSnapshotStatusApplyConfiguration) WithVersion(value string) *ClusterSnapshotStatusApplyConfiguration {
 	b.Version = &value
+	return b
+}
+
+// WithLocation sets the Location field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Location field is set to the value of the last call.
+func (b *ClusterSnapshotStatusApplyConfiguration) WithLocation(value string) *ClusterSnapshotStatusApplyConfiguration {
+	b.Location = &value
 	return b
 }
 

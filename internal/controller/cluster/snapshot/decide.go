@@ -32,6 +32,8 @@ const (
 	unsupported action = "unsupported"
 	// wait: the cluster does not run.
 	wait action = "wait"
+	// read: another controller reads the snapshot from the store.
+	read action = "read"
 	// lost: the snapshot was taken, and its files are gone. It is not taken again: that would be another one.
 	lost action = "lost"
 	// unreadable: the store has an error.
@@ -63,6 +65,8 @@ func decide(s *v1alpha1.ClusterSnapshot, seen observation, now time.Time) plan {
 		p.action = claim
 	case seen.taken != nil:
 		p.action = keep
+	case s.Spec.Stored != "" || s.Status.Location != "":
+		p.action, p.requeueAfter = read, waitInterval
 	case s.Status.TakenAt != nil:
 		p.action, p.requeueAfter = lost, waitInterval
 	case seen.cluster == nil:

@@ -40,6 +40,8 @@ func summarizeReady(s *v1alpha1.ClusterSnapshot, seen observation, p plan, actEr
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotDeleting, fmt.Sprintf("The snapshot could not be deleted, and Keelson retries: %v", actErr))
 	case p.action == unreadable:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "The snapshot cannot be read: "+seen.err.Error())
+	case p.action == read:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonReading, "This host has no files of the snapshot: "+whyNotRead(s))
 	case p.action == lost:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost,
 			"This host has no files of the snapshot any more: restore the state directory of the manager, or delete the ClusterSnapshot")
@@ -58,6 +60,15 @@ func summarizeReady(s *v1alpha1.ClusterSnapshot, seen observation, p plan, actEr
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, fmt.Sprintf("%v. Keelson retries", capitalize(actErr)))
 	}
 	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "The snapshot was not taken. Keelson retries") // not written
+}
+
+// whyNotRead returns why the files are not read from the store yet.
+func whyNotRead(s *v1alpha1.ClusterSnapshot) string {
+	is := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionStored)
+	if is != nil && is.Status == metav1.ConditionFalse && is.Reason != v1alpha1.ReasonWaiting {
+		return is.Message
+	}
+	return "they are read from the store of the manager"
 }
 
 // capitalize returns the text of an error as a sentence.
@@ -83,7 +94,7 @@ func (r *Reconciler) finish(ctx context.Context, s *v1alpha1.ClusterSnapshot, st
 	switch is.Reason {
 	case v1alpha1.ReasonSnapshotTaken:
 		r.events.Normal(s, is.Reason, "Take", is.Message)
-	case v1alpha1.ReasonClusterNotRunning:
+	case v1alpha1.ReasonClusterNotRunning, v1alpha1.ReasonReading:
 	default:
 		r.events.Warning(s, is.Reason, "Take", is.Message)
 	}

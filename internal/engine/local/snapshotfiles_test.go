@@ -1,0 +1,65 @@
+package local_test
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
+	"github.com/keelson-dev/keelson/internal/engine/local"
+)
+
+// The files of a snapshot come to another host whole or not at all.
+func TestSnapshotOfAnotherHost(t *testing.T) {
+	dir := t.TempDir()
+	engine := local.New(local.Options{Snapshots: dir})
+	t.Cleanup(func() { _ = engine.Close() })
+	const uid = types.UID("moved")
+	if _, data, err := engine.OpenSnapshot(uid); err != nil || data != nil {
+		t.Errorf("a snapshot that does not exist: %v, %v", data, err)
+	}
+	record := []byte(`{"cluster":"demo","clusterUID":"other","version":"v1.36.3","revision":7,"size":4,"takenAt":"2026-03-04T12:00:00Z","services":"10.1.0.0/16"}`)
+	broken := errors.New("no connection")
+	err := engine.AddSnapshot(uid, record, func(to io.Writer) error {
+		_, err := to.Write([]byte("da"))
+		return errors.Join(err, broken)
+	})
+	entries, readErr := os.ReadDir(dir)
+	if !errors.Is(err, broken) || readErr != nil || len(entries) > 0 {
+		t.Errorf("a download that fails: %v; it has left %v, %v", err, entries, readErr)
+	}
+	for range 2 { // a manager that was killed may repeat it
+		if err := engine.AddSnapshot(uid, record, func(to io.Writer) error { _, err := to.Write([]byte("data")); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, err := engine.FindSnapshot(uid)
+	if err != nil || found == nil {
+		t.Fatal(found, err)
+	}
+	if diff := cmp.Diff(snapshot.Snapshot{Cluster: "demo", ClusterUID: "other", Version: "v1.36.3", Revision: 7, Size: 4, TakenAt: found.TakenAt}, *found); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	saved, data, err := engine.OpenSnapshot(uid)
+	if err != nil || string(saved) != string(record) {
+		t.Fatalf("the record for a store: %s, %v", saved, err)
+	}
+	content, err := io.ReadAll(data)
+	if err := errors.Join(err, data.Close()); err != nil || string(content) != "data" {
+		t.Errorf("the data: %q, %v", content, err)
+	}
+	own := filepath.Join(dir, string(uid))
+	for path, want := range map[string]os.FileMode{own: 0o700, filepath.Join(own, "etcd.db"): 0o600, filepath.Join(own, "snapshot.json"): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info, err)
+		}
+	}
+	if err := engine.RemoveSnapshot(uid); err != nil {
+		t.Fatal(err)
+	}
+}
