@@ -127,7 +127,7 @@ func TestARunningMachineOpensNothingElse(t *testing.T) {
 			t.Errorf("QEMU makes %v", backendType)
 		}
 	}
-	w.do(w.driver.Delete(t.Context(), other.Identity, backend.DeleteOptions{}))
+	w.delete(other)
 	w.eventually("the other machine is deleted", func(*backend.Server) bool {
 		_, err := w.driver.Observe(t.Context(), other.Identity)
 		return errors.Is(err, backend.ErrNotFound)

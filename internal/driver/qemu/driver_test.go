@@ -279,14 +279,20 @@ func (w *fixture) run(machine backend.Machine) *backend.Server {
 	return w.eventually("it runs", is(backend.StateRunning))
 }
 
-// remove deletes the machine of the test and checks that nothing is left over.
-func (w *fixture) remove() {
+// delete deletes a machine.
+func (w *fixture) delete(machine backend.Machine) {
 	w.Helper()
-	harness.Eventually(w, "it is deleted", func() bool {
-		err := w.driver.Delete(w.Context(), backend.Identity{UID: uid, Namespace: "default"}, backend.DeleteOptions{})
+	harness.Eventually(w, machine.Name+" is deleted", func() bool {
+		err := w.driver.Delete(w.Context(), machine.Identity, backend.DeleteOptions{})
 		w.do(err)
 		return err == nil
 	})
+}
+
+// remove deletes the machine of the test and checks that nothing is left over.
+func (w *fixture) remove() {
+	w.Helper()
+	w.delete(backend.Machine{Identity: backend.Identity{UID: uid, Namespace: "default", Name: "the machine of the test"}})
 	if left := w.leftovers(w.T); len(left) > 0 {
 		w.Errorf("left behind: %v", left)
 	}

@@ -198,7 +198,7 @@ func TestStopAll(t *testing.T) {
 	if server := idle(); server == nil || server.Ended == nil || server.Ended.Cause != backend.CauseStartFailed {
 		t.Errorf("a machine that was off before is %+v", server)
 	}
-	w.do(w.driver.Delete(t.Context(), failed.Identity, backend.DeleteOptions{}))
+	w.delete(failed)
 	w.remove()
 	w.do(StopAll(ctx, filepath.Join(w.options.StateDir, "nothing"), StopOptions{}))
 }

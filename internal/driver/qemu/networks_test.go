@@ -567,7 +567,7 @@ func TestLongNetworkOfManyMachines(t *testing.T) {
 		return connected == count
 	})
 	for _, machine := range machines {
-		w.do(w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}))
+		w.delete(machine)
 	}
 	for _, machine := range machines {
 		(&testGuest{w, machine}).remove()

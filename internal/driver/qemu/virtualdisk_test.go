@@ -91,18 +91,6 @@ func (w *fixture) change(machine *backend.Machine, disks ...backend.Disk) {
 	w.do(w.driver.Reconfigure(w.Context(), *machine))
 }
 
-// delete deletes a machine.
-func (w *fixture) delete(machine backend.Machine) {
-	w.Helper()
-	harness.Eventually(w, machine.Name+" is gone", func() bool {
-		err := w.driver.Delete(w.Context(), machine.Identity, backend.DeleteOptions{})
-		if err != nil && !errors.Is(err, backend.ErrInProgress) {
-			w.Fatalf("Delete: %v", err)
-		}
-		return err == nil
-	})
-}
-
 // deleteDisk deletes a disk that nobody uses, and checks that nothing is left.
 func (w *fixture) deleteDisk(disk backend.VirtualDisk) {
 	w.Helper()
