@@ -27,8 +27,7 @@ func TestLongBackup(t *testing.T) {
 	user.Stdin = localCluster
 	user.OK(t, "kubectl", "create", "-f", "-")
 	user.OK(t, "kubectl", "wait", "--for=condition=Ready", "cluster/inner", "--timeout", transcript.WaitTimeout.String())
-	uid := user.OK(t, "kubectl", "get", "cluster/inner", "-o", "jsonpath={.metadata.uid}")
-	inner := transcript.Shell{Env: map[string]string{"HOME": m.home, "KUBECONFIG": filepath.Join(m.data(), "clusters", uid, "kubeconfig")}}
+	inner := m.inner(t, "inner")
 	inner.OK(t, "kubectl", "create", "configmap", "inside", "--from-literal=a=b")
 
 	user.OK(t, "keelson", "cluster", "snapshot", "inner", "--name", "before", "--wait")
@@ -58,6 +57,44 @@ func TestLongBackup(t *testing.T) {
 	user.OK(t, "kubectl", "wait", "--for=condition=Ready", "clustersnapshot/before", "--timeout", transcript.WaitTimeout.String())
 	user.OK(t, "keelson", "cluster", "create", "copy", "--from", "before", "--wait")
 	m.OK(t, "keelson", "down", "--delete-data")
+}
+
+// TestLongSnapshotStore loses a host with a Cluster, and makes the Cluster again on another one from the copy of its snapshot.
+func TestLongSnapshotStore(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	store := m.path("store")
+	if err := os.Mkdir(store, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	m.OK(t, "keelson", "up", "--detach", "--snapshot-store", store)
+	user := m.withCluster()
+	user.OK(t, "keelson", "cluster", "create", "inner", "--wait")
+	m.inner(t, "inner").OK(t, "kubectl", "create", "configmap", "inside", "--from-literal=a=b")
+	user.OK(t, "keelson", "cluster", "snapshot", "inner", "--name", "before", "--wait")
+	user.OK(t, "kubectl", "wait", "--for=condition=Stored", "clustersnapshot/before", "--timeout", transcript.WaitTimeout.String())
+	location := user.OK(t, "kubectl", "get", "clustersnapshot/before", "-o", "jsonpath={.status.location}")
+	isClosedToOthers(t, location)
+	m.OK(t, "keelson", "down", "--delete-data")
+
+	m.OK(t, "keelson", "up", "--detach", "--snapshot-store", store)
+	user.Stdin = `{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: ClusterSnapshot, metadata: {name: found}, spec: {clusterName: inner, stored: ` + filepath.Base(location) + `}}`
+	user.OK(t, "kubectl", "create", "-f", "-")
+	user.OK(t, "keelson", "cluster", "create", "again", "--from", "found", "--wait")
+	m.inner(t, "again").OK(t, "kubectl", "get", "configmap", "inside")
+	user.OK(t, "kubectl", "delete", "clustersnapshot/found")
+	if _, err := os.Stat(filepath.Join(location, "snapshot.json")); err != nil {
+		t.Errorf("the copy, which is not of this host: %v", err)
+	}
+	m.OK(t, "keelson", "down", "--delete-data")
+}
+
+// inner returns a shell with the kubeconfig of a Cluster.
+func (m *machine) inner(t *testing.T, name string) transcript.Shell {
+	t.Helper()
+	user := m.withCluster()
+	uid := user.OK(t, "kubectl", "get", "cluster/"+name, "-o", "jsonpath={.metadata.uid}")
+	return transcript.Shell{Env: map[string]string{"HOME": m.home, "KUBECONFIG": filepath.Join(m.data(), "clusters", uid, "kubeconfig")}}
 }
 
 // killedRestore kills a restore while it prepares the data directory.
