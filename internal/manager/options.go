@@ -267,10 +267,8 @@ func (o *Options) validate(all []Controller) error {
 	if _, err := parseNetworks(o.ClusterAddresses); err != nil {
 		wrong("cluster-address-allow", strings.Join(o.ClusterAddresses, ","), "%v", err)
 	}
-	if o.SnapshotStore != "" {
-		if err := objectstore.Check(o.SnapshotStore); err != nil {
-			errs = append(errs, fmt.Errorf("--snapshot-store: %w", err)) // without the value: it may have credentials
-		}
+	if err := objectstore.Check(o.SnapshotStore); o.SnapshotStore != "" && err != nil {
+		errs = append(errs, fmt.Errorf("--snapshot-store: %w", err)) // without the value: it may have credentials
 	}
 	if o.RKETimeout < time.Minute {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot create a cluster faster")

@@ -61,3 +61,15 @@ type PowerScheduleStatus struct {
 	// +optional
 	NextSleepTime *metav1.Time `json:"nextSleepTime,omitempty"`
 }
+
+// HostShutdownPolicy determines what happens to a running machine when its host is shut down.
+// +kubebuilder:validation:Enum=stop;sleep
+type HostShutdownPolicy string
+
+// The values of HostShutdownPolicy.
+const (
+	// HostShutdownStop shuts the guest down and powers the machine off.
+	HostShutdownStop HostShutdownPolicy = "stop"
+	// HostShutdownSleep puts the machine to sleep.
+	HostShutdownSleep HostShutdownPolicy = "sleep"
+)

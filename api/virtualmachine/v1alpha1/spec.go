@@ -22,18 +22,6 @@ const (
 	ActionAsleep Action = "asleep"
 )
 
-// HostShutdownPolicy determines what happens to a running machine when its host is shut down.
-// +kubebuilder:validation:Enum=stop;sleep
-type HostShutdownPolicy string
-
-// The values of HostShutdownPolicy.
-const (
-	// HostShutdownStop shuts the guest down and powers the machine off.
-	HostShutdownStop HostShutdownPolicy = "stop"
-	// HostShutdownSleep puts the machine to sleep.
-	HostShutdownSleep HostShutdownPolicy = "sleep"
-)
-
 // RestartPolicy determines what happens when the guest stops by itself.
 // +kubebuilder:validation:Enum=Always;OnFailure;Never
 type RestartPolicy string

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 func runWithTemplates(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "keelson-templates-")
 	if err == nil {
-		defer os.RemoveAll(dir)
+		defer os.RemoveAll(dir) //nolint:errcheck // only disk space
 		err = os.Setenv(testTemplates, dir)
 	}
 	if err != nil {

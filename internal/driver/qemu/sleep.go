@@ -62,7 +62,7 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 // sleep saves the memory of the machine and ends its QEMU. If it fails, the machine is as it was.
 func (m *machine) sleep(ctx context.Context, options backend.SleepOptions) error {
 	m.mu.Lock()
-	m.failedSleep = failedSleep{}
+	m.failedSleep, m.wanted = failedSleep{}, false
 	isAsleep := m.def.Asleep != nil
 	m.mu.Unlock()
 	if isAsleep {
@@ -273,9 +273,6 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 	if err == nil {
 		saved.At = time.Now().UTC()
 		err = m.recordAsleep(saved, func(def *definition) { def.StopRun = saved.Run })
-		m.mu.Lock()
-		m.wanted = false
-		m.mu.Unlock()
 	}
 	if err != nil {
 		removeMemory(m.dir)

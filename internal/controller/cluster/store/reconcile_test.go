@@ -170,9 +170,9 @@ func (f *fixture) copies() []string {
 // A snapshot is copied once, read back where its files are missing, also under another name, and takes its copy along.
 func TestLifeOfACopy(t *testing.T) {
 	f := newFixture(t)
-	s := f.create(f.name, "")
+	f.create(f.name, "")
 	f.expect(f.name, v1alpha1.ReasonStored)
-	s = f.get(f.name)
+	s := f.get(f.name)
 	if want := filepath.Join(f.root, f.name, f.name+"-"+string(s.UID)); s.Status.Location != want || !slices.Contains(s.Finalizers, v1alpha1.StoreFinalizer) {
 		t.Errorf("location: %s, want %s; finalizers %v", s.Status.Location, want, s.Finalizers)
 	}
