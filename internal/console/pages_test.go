@@ -93,7 +93,8 @@ func (w *world) ready(object client.Object, status metav1.ConditionStatus, reaso
 	case *vmv1alpha1.VirtualMachine:
 		meta.SetStatusCondition(&o.Status.Conditions, condition)
 	case *stablev1.CronTab:
-		next := metav1.NewTime(time.Now().Add(time.Hour).Truncate(time.Second))
+		// It is in nine hours for half an hour.
+		next := metav1.NewTime(time.Now().Add(9*time.Hour + 30*time.Minute).Truncate(time.Second))
 		o.Status.NextScheduleTime, o.Status.NextScheduleLocalTime = &next, next.UTC().Format(time.RFC3339)
 		meta.SetStatusCondition(&o.Status.Conditions, condition)
 	case *clusterv1alpha1.Cluster:
@@ -126,12 +127,12 @@ func visitEveryPage(t *testing.T, visit func(b *browser.Tab, name string)) {
 	c := serve(t, w.config, 0)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
-	b.Sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "create the Secret or key of cloudInit", "backup", "in 59m", "Progressing", "The cluster has no nodes", "Stopped, paused or asleep on request", "Recent warnings")
+	b.Sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "create the Secret or key of cloudInit", "backup", "in 9h", "Progressing", "The cluster has no nodes", "Stopped, paused or asleep on request", "Recent warnings")
 	b.Until(`location.hash === ""`)
 	visit(b, "overview")
 	for path, texts := range map[string][]string{
 		"/virtualmachines": {"Machines", "db", "web", "old", "GuestReady"},
-		"/crontabs":        {"Schedules", "backup", "0 3 * * *", "in 59m"},
+		"/crontabs":        {"Schedules", "backup", "0 3 * * *", "in 9h"},
 		"/clusters":        {"Clusters", w.namespace, "Provisioned"},
 		"/kubeconfigs":     {"Kubeconfigs", w.namespace},
 		"/foos":            {"Foos", "shop", "Progressing"},
