@@ -43,7 +43,9 @@ type plan struct {
 	create []int32
 	// remove are machines that are not needed any more.
 	remove []*v1alpha1.VirtualMachine
-	// changes are those that are due now.
+	// due are the changes that machines need to have the template, by number.
+	due map[int32]change
+	// changes are those that are made now.
 	changes []change
 	// waiting are machines that do not have the template, and that are not changed now.
 	waiting int
@@ -79,7 +81,12 @@ type candidate struct {
 
 // decide returns the plan for set. It is a pure function of the observed state.
 func decide(set *v1alpha1.VirtualMachineSet, seen observation, now time.Time) plan {
-	p := plan{at: now, hash: templateHash(set)}
+	p := plan{at: now, hash: templateHash(set), due: map[int32]change{}}
+	for number, machine := range seen.owned {
+		if next, due := p.changeOf(set, number, machine); due {
+			p.due[number] = next
+		}
+	}
 	for _, number := range slices.Sorted(maps.Keys(seen.owned)) {
 		if machine := seen.owned[number]; number >= replicas(set) && machine.DeletionTimestamp.IsZero() {
 			p.remove = append(p.remove, machine)
@@ -93,10 +100,9 @@ func decide(set *v1alpha1.VirtualMachineSet, seen observation, now time.Time) pl
 		if !available {
 			unavailable++
 		}
-		next, due := p.changeOf(set, machine)
+		next, due := p.due[number]
 		switch {
 		case due:
-			next.number = number
 			candidates = append(candidates, candidate{change: next, available: available})
 			continue
 		case !available:
@@ -115,19 +121,19 @@ func decide(set *v1alpha1.VirtualMachineSet, seen observation, now time.Time) pl
 }
 
 // changeOf returns the change that a machine needs to have the template, if it needs one.
-func (p plan) changeOf(set *v1alpha1.VirtualMachineSet, machine *v1alpha1.VirtualMachine) (change, bool) {
+func (p plan) changeOf(set *v1alpha1.VirtualMachineSet, number int32, machine *v1alpha1.VirtualMachine) (change, bool) {
 	switch {
-	case machine == nil || !machine.DeletionTimestamp.IsZero():
+	case !machine.DeletionTimestamp.IsZero():
 		return change{}, false
 	case machine.Labels[v1alpha1.LabelTemplateHash] != p.hash:
 		wanted := machine.DeepCopy()
 		applyTemplate(set, wanted, p.hash)
 		if fields := immutable(&machine.Spec, &wanted.Spec); len(fields) > 0 {
-			return change{action: replace, machine: machine, fields: fields}, true
+			return change{action: replace, number: number, machine: machine, fields: fields}, true
 		}
-		return change{action: update, machine: machine}, true
+		return change{action: update, number: number, machine: machine}, true
 	case needsRestart(machine, p.hash):
-		return change{action: restart, machine: machine}, true
+		return change{action: restart, number: number, machine: machine}, true
 	}
 	return change{}, false
 }

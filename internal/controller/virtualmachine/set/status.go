@@ -19,7 +19,7 @@ func summarize(set *v1alpha1.VirtualMachineSet, seen observation, p plan, actErr
 	status := *set.Status.DeepCopy()
 	status.ObservedGeneration, status.Selector = set.Generation, selectorText(set)
 	status.Replicas, status.ReadyReplicas, status.UpdatedReplicas = 0, 0, 0
-	for _, machine := range seen.owned {
+	for number, machine := range seen.owned {
 		if !machine.DeletionTimestamp.IsZero() {
 			continue
 		}
@@ -27,7 +27,7 @@ func summarize(set *v1alpha1.VirtualMachineSet, seen observation, p plan, actErr
 		if isReady(machine) {
 			status.ReadyReplicas++
 		}
-		if _, due := p.changeOf(set, machine); !due {
+		if _, due := p.due[number]; !due {
 			status.UpdatedReplicas++
 		}
 	}
@@ -93,7 +93,7 @@ func firstNotReady(set *v1alpha1.VirtualMachineSet, seen observation, p plan) (w
 			if text = strings.TrimSuffix(machine.Status.Reason, "."); text == "" || !isCurrent(machine) {
 				text = "it is being changed"
 			}
-			switch _, due := p.changeOf(set, machine); {
+			switch _, due := p.due[number]; {
 			case due:
 				rank = 1
 			case isCurrent(machine) && machine.Status.Phase == v1alpha1.PhaseFailed:
