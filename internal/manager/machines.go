@@ -140,7 +140,7 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(&quantityValue{&m.MaxRootDisk}, "vm-max-root-disk",
 		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
 	fs.Var(&quantityValue{&m.MaxSaved}, "vm-state-max",
-		"maximum `size` of the files with the memory of all machines that are asleep; 0: no limit")
+		"maximum `size` of the files with the memory of all machines that are asleep and of snapshots; 0: no limit")
 	fs.BoolVar(&m.InstantStart, "vm-instant-start", m.InstantStart,
 		"start VirtualMachines of the driver qemu with the default guest from templates, instead of booting them")
 	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,

@@ -26,7 +26,9 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	s.OK(t, vm("ssh", "web", "--", "echo later-7 > /dev/vda; sync")...)
 
 	s.OK(t, vm("fork", "web", "--name", "web-2", "--snapshot", "before", "--wait")...)
-	s.OK(t, vm("fork", "web", "--name", "copy", "--number", "2", "--wait")...)
+	// What is in memory goes on in the copies.
+	s.OK(t, vm("ssh", "web", "--", "echo remembered >/tmp/word")...)
+	s.OK(t, vm("fork", "web", "--name", "copy", "--number", "2", "--memory", "--wait")...)
 	if left := strings.Fields(s.kubectl(t, "get", "vmsnap", "-o", "name")); len(left) != 1 {
 		t.Errorf("a fork has left its snapshot: %v", left)
 	}
@@ -45,7 +47,7 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	transcript.Contains(t, s.OK(t, vm("ssh", "web", "--", "head -c 7 /dev/vda")...), "later-7")
 	s.kubectl(t, "delete", "vmsnap/before", "vmsnap/"+previous)
 	transcript.Contains(t, s.OK(t, vm("ssh", "web-2", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-web-2 kept-42")
-	transcript.Contains(t, s.OK(t, vm("ssh", "copy-2", "--", "echo on-$(hostname) $(head -c 7 /dev/vda)")...), "on-copy-2 later-7")
+	transcript.Contains(t, s.OK(t, vm("ssh", "copy-2", "--", "echo on-$(hostname) $(cat /tmp/word) $(head -c 7 /dev/vda)")...), "on-copy-2 remembered later-7")
 	own := map[string]bool{}
 	for _, name := range []string{"web", "web-2", "copy-1", "copy-2"} {
 		own[s.field(t, "vm/"+name, "{.status.server.addresses[0]}")] = true

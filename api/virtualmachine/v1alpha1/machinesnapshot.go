@@ -19,14 +19,15 @@ const RootDiskName = "root"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the snapshot is taken"
 // +kubebuilder:printcolumn:name="Size",type=string,JSONPath=`.status.size`,description="Space that the snapshot uses on the host"
 // +kubebuilder:printcolumn:name="Taken",type=date,JSONPath=`.status.takenAt`,description="When the snapshot was taken"
+// +kubebuilder:printcolumn:name="Memory",type=string,priority=1,JSONPath=`.status.memorySize`,description="Space of the saved memory"
 // +kubebuilder:printcolumn:name="Disks",type=string,priority=1,JSONPath=`.status.disks[*].name`,description="Disks in the snapshot"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:printcolumn:name="Host",type=string,priority=1,JSONPath=`.status.host.name`,description="Host that has the snapshot"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// VirtualMachineSnapshot is a copy of the disks of a VirtualMachine at one moment. It is taken
-// once, also while the machine runs, and kept when the machine is deleted. A new machine is
-// made of it with spec.image.snapshot.
+// VirtualMachineSnapshot is a copy of the disks of a VirtualMachine at one moment, and of its
+// memory if spec.memory is true. It is taken once, also while the machine runs, and kept when
+// the machine is deleted. A new machine is made of it with spec.image.snapshot.
 type VirtualMachineSnapshot struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
@@ -43,6 +44,7 @@ type VirtualMachineSnapshot struct {
 }
 
 // VirtualMachineSnapshotSpec is the snapshot to take.
+// +kubebuilder:validation:XValidation:rule="(has(self.memory) && self.memory) == (has(oldSelf.memory) && oldSelf.memory)",fieldPath=".memory",message="cannot be changed: a snapshot is taken once. Create another VirtualMachineSnapshot"
 type VirtualMachineSnapshotSpec struct {
 	// Name of a VirtualMachine of the same namespace. Immutable.
 	// +required
@@ -51,6 +53,13 @@ type VirtualMachineSnapshotSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: a snapshot is taken once. Create another VirtualMachineSnapshot"
 	VirtualMachineName string `json:"virtualMachineName"`
+
+	// Whether the snapshot also has the memory of the machine, which must run or be asleep.
+	// The machine is halted while its memory is saved. A machine that is restored from the
+	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot.
+	// Immutable.
+	// +optional
+	Memory bool `json:"memory,omitempty"`
 }
 
 // VirtualMachineSnapshotStatus is the observed state of a snapshot.
@@ -59,13 +68,18 @@ type VirtualMachineSnapshotStatus struct {
 	// +optional
 	Host *Host `json:"host,omitempty"`
 
-	// When the snapshot was taken: the disks are as they were then.
+	// When the snapshot was taken: the disks and the memory are as they were then.
 	// +optional
 	TakenAt *metav1.Time `json:"takenAt,omitempty"`
 
 	// Space in bytes that the snapshot uses on the host, without the image of the machine.
 	// +optional
 	Size *resource.Quantity `json:"size,omitempty"`
+
+	// Space in bytes of the saved memory, which is a part of size. Empty if the snapshot has no
+	// memory.
+	// +optional
+	MemorySize *resource.Quantity `json:"memorySize,omitempty"`
 
 	// Disks in the snapshot: root, and those of spec.disks of the machine that are no
 	// VirtualDisks.

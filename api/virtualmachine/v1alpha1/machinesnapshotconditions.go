@@ -13,6 +13,8 @@ const (
 	ReasonMachineMissing = "MachineMissing"
 	// ReasonMachineNotCreated: the machine has no disks yet. The snapshot is taken when it has.
 	ReasonMachineNotCreated = "MachineNotCreated"
+	// ReasonMachineNotRunning: the machine is off, so that it has no memory. The snapshot is taken when it runs.
+	ReasonMachineNotRunning = "MachineNotRunning"
 	// ReasonSnapshotFailed: the snapshot could not be taken. It is retried.
 	ReasonSnapshotFailed = "SnapshotFailed"
 	// ReasonSnapshotLost: the files of the snapshot no longer exist, and Keelson did not delete

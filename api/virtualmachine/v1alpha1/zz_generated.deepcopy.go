@@ -1238,6 +1238,11 @@ func (in *VirtualMachineSnapshotStatus) DeepCopyInto(out *VirtualMachineSnapshot
 		x := (*in).DeepCopy()
 		*out = &x
 	}
+	if in.MemorySize != nil {
+		in, out := &in.MemorySize, &out.MemorySize
+		x := (*in).DeepCopy()
+		*out = &x
+	}
 	if in.Disks != nil {
 		in, out := &in.Disks, &out.Disks
 		*out = make([]SnapshotDisk, len(*in))

@@ -1711,6 +1711,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshotSpec
   map:
     fields:
+    - name: memory
+      type:
+        scalar: boolean
     - name: virtualMachineName
       type:
         scalar: string
@@ -1737,6 +1740,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: host
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Host
+    - name: memorySize
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
     - name: observedGeneration
       type:
         scalar: numeric

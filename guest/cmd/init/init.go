@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,11 +39,22 @@ type initProcess struct {
 	mu sync.Mutex
 	// served are the devices, by name, that something in here takes care of.
 	served map[string]bool
+
+	// applying is held while the seed is applied. It protects the rest.
+	applying sync.Mutex
 	// disks and interfaces wait for settled, because the seed may say what to do
 	// with an interface, and is on a disk.
 	disks, interfaces []string
 	settled           bool
 	seed              *seed.Seed
+	// endSSH ends the SSH server, and leave the configuration of the interfaces, by
+	// their names. They wait until that is so.
+	endSSH func()
+	leave  map[string]func()
+	// forked is the hardware address that the last fork gave the guest.
+	forked string
+	// named means that the seed has a name for the guest.
+	named atomic.Bool
 }
 
 func newInit(console *system.Console) *initProcess {
@@ -56,6 +68,8 @@ func newInit(console *system.Console) *initProcess {
 		answering: make(chan struct{}),
 		started:   make(chan struct{}),
 		served:    map[string]bool{},
+		leave:     map[string]func(){},
+		endSSH:    func() {},
 	}
 	if !in.template {
 		close(in.answering)
@@ -143,15 +157,19 @@ func (in *initProcess) device(ctx context.Context, event system.Uevent) {
 			})
 		})
 	case event.Subsystem == "block":
+		in.applying.Lock()
 		in.disks = append(in.disks, name) // only what is there at the start counts
+		in.applying.Unlock()
 		if err := system.LinkDisk("/sys" + event.Path); err != nil {
 			in.console.Printf("%v", err)
 		}
 	case event.Subsystem == "net":
+		in.applying.Lock()
 		in.interfaces = append(in.interfaces, name)
 		if in.settled {
 			in.startInterfaces(ctx)
 		}
+		in.applying.Unlock()
 	case event.Subsystem == "cpu" || event.Subsystem == "memory":
 		online, err := system.SetOnline("/sys" + event.Path)
 		if err != nil {
@@ -193,11 +211,14 @@ func (in *initProcess) serveAgent(ctx context.Context, port string) error {
 	case <-in.answering:
 	}
 	in.console.Printf("The guest agent answers")
-	return agent.ServePort(ctx, "/dev/"+port, guest{in})
+	return agent.ServePort(ctx, "/dev/"+port, guest{in, ctx})
 }
 
-// guest is what the agent knows of the system.
-type guest struct{ *initProcess }
+// guest is what the agent knows of the system. What it starts ends with the context.
+type guest struct {
+	*initProcess
+	ctx context.Context
+}
 
 func (guest) Hostname() (string, error)              { return os.Hostname() }
 func (guest) OSInfo() (agent.OSInfo, error)          { return system.OSInfo() }

@@ -112,11 +112,22 @@ func seedCommand(c seed.Command) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// startSSH serves SSH if the seed names who may log in.
+// startSSH serves SSH in the background if the seed names who may log in; in.applying is held.
 func (in *initProcess) startSSH(ctx context.Context) {
+	serving, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	in.endSSH = func() { cancel(); <-ended }
+	found := in.seed
+	go func() {
+		defer close(ended)
+		in.serveSSH(serving, found)
+	}()
+}
+
+func (in *initProcess) serveSSH(ctx context.Context, found *seed.Seed) {
 	server, err := sshd.New(sshd.Config{
-		AuthorizedKeys: in.seed.AuthorizedKeys,
-		HostKeys:       in.seed.HostKeys,
+		AuthorizedKeys: found.AuthorizedKeys,
+		HostKeys:       found.HostKeys,
 		KeyFile:        hostKeyFile,
 		Command:        command,
 		Start:          in.processes.Start,
@@ -132,11 +143,9 @@ func (in *initProcess) startSSH(ctx context.Context) {
 		return
 	}
 	in.console.Printf("SSH is ready, the host key is %s", strings.Join(server.Fingerprints, " and "))
-	go func() {
-		if err := server.Serve(ctx, listener); err != nil {
-			in.console.Printf("%v", err)
-		}
-	}()
+	if err := server.Serve(ctx, listener); err != nil {
+		in.console.Printf("%v", err)
+	}
 }
 
 // keepShell keeps a shell on the console: whoever has the machine's console has the

@@ -23,35 +23,44 @@ const defaultHostname = "keelson"
 // settle runs when all devices that the machine was started with are there: it
 // applies the seed and starts what may depend on it.
 func (in *initProcess) settle(ctx context.Context) {
+	in.applying.Lock()
+	defer in.applying.Unlock()
 	if err := network.Loopback(); err != nil {
 		in.console.Printf("The guest cannot speak to itself: %v", err)
 	}
 	in.mountRoot()
+	in.applySeed()
+	found := in.seed
+	for _, sentence := range found.Ignored {
+		in.console.Printf("Note: %s", sentence)
+	}
+	first := isFirstBoot(found)
+	if first {
+		in.writeFiles(found.Files)
+	}
+	in.settled = true
+	in.startSSH(ctx)
+	go func() {
+		in.runCommands(ctx, found.EarlyCommands)
+		if first {
+			in.runWhenOnline(ctx, found.Commands)
+			in.recordFirstBoot(ctx, found)
+		}
+	}()
+	in.startInterfaces(ctx)
+	go in.keepShell(ctx)
+}
+
+// applySeed reads the seed and names the guest; in.applying is held.
+func (in *initProcess) applySeed() {
 	in.seed = in.findSeed()
+	in.named.Store(in.seed.Hostname != "")
 	hostname := in.seed.Hostname
 	if hostname == "" {
 		hostname = defaultHostname
 	}
 	in.setHostname(hostname, in.seed.Domain)
-	for _, sentence := range in.seed.Ignored {
-		in.console.Printf("Note: %s", sentence)
-	}
-	first := in.isFirstBoot()
-	if first {
-		in.writeFiles(in.seed.Files)
-	}
 	in.network.Hostname = in.seed.Hostname
-	in.settled = true
-	go in.startSSH(ctx)
-	go func() {
-		in.runCommands(ctx, in.seed.EarlyCommands)
-		if first {
-			in.runWhenOnline(ctx, in.seed.Commands)
-			in.recordFirstBoot(ctx)
-		}
-	}()
-	in.startInterfaces(ctx)
-	go in.keepShell(ctx)
 }
 
 // mountRoot makes the root file system persistent if the machine has a root disk.
@@ -80,17 +89,17 @@ const instanceFile = "/var/lib/cloud/data/instance-id"
 
 // isFirstBoot reports whether the files and commands of the seed are due: once for each instance, and again if the first
 // boot was interrupted.
-func (in *initProcess) isFirstBoot() bool {
+func isFirstBoot(found *seed.Seed) bool {
 	known, err := os.ReadFile(instanceFile)
-	return err != nil || in.seed.InstanceID == "" || strings.TrimSpace(string(known)) != in.seed.InstanceID
+	return err != nil || found.InstanceID == "" || strings.TrimSpace(string(known)) != found.InstanceID
 }
 
 // recordFirstBoot records that the files and commands of the seed are done.
-func (in *initProcess) recordFirstBoot(ctx context.Context) {
-	if ctx.Err() != nil || in.seed.InstanceID == "" {
+func (in *initProcess) recordFirstBoot(ctx context.Context, found *seed.Seed) {
+	if ctx.Err() != nil || found.InstanceID == "" {
 		return
 	}
-	if err := writeFile(seed.File{Path: instanceFile, Content: []byte(in.seed.InstanceID + "\n"), Mode: 0o644}); err != nil {
+	if err := writeFile(seed.File{Path: instanceFile, Content: []byte(found.InstanceID + "\n"), Mode: 0o644}); err != nil {
 		in.console.Printf("The commands of the seed will run again: %v", err)
 	}
 }
@@ -185,15 +194,23 @@ func writeFile(file seed.File) error {
 	return errors.Join(err, f.Chmod(file.Mode), f.Close())
 }
 
-// startInterfaces configures the interfaces that have come.
+// startInterfaces configures the interfaces that have come; in.applying is held.
 func (in *initProcess) startInterfaces(ctx context.Context) {
 	for _, name := range in.interfaces {
 		i, err := net.InterfaceByName(name)
-		if err != nil || !network.NeedsConfiguration(i) {
+		if err != nil || !network.NeedsConfiguration(i) || in.leave[name] != nil {
 			continue
 		}
 		static := staticSettings(in.seed.Network.For(name, i.HardwareAddr.String()))
-		in.serve(name, func() error { return in.network.Keep(ctx, name, static) })
+		keeping, cancel := context.WithCancel(ctx)
+		ended := make(chan struct{})
+		in.leave[name] = func() { cancel(); <-ended }
+		go func() {
+			defer close(ended)
+			if err := in.network.Keep(keeping, name, static); err != nil {
+				in.console.Printf("%s: %v", name, err)
+			}
+		}()
 	}
 	in.interfaces = nil
 }
@@ -215,7 +232,7 @@ func staticSettings(config *seed.InterfaceConfig) *network.Settings {
 // interfaceReady runs when an interface has got its settings. The network names the
 // guest if nobody else did.
 func (in *initProcess) interfaceReady(_ string, settings network.Settings) {
-	if name, domain, _ := strings.Cut(settings.Hostname, "."); name != "" && in.seed.Hostname == "" {
+	if name, domain, _ := strings.Cut(settings.Hostname, "."); name != "" && !in.named.Load() {
 		in.setHostname(name, domain)
 	}
 	in.onlineOnce.Do(func() { close(in.online) })

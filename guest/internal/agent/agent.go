@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -34,6 +35,9 @@ type Guest interface {
 	// Start makes the machine of a guest that was started from a template: it reseeds the random number generator with
 	// entropy, and lets the guest apply its seed. Any other guest is only reseeded.
 	Start(entropy []byte) error
+	// Fork makes a guest that was copied with its memory another machine: it reseeds the random number generator with
+	// entropy, gives the network interface the address, and applies the seed of the machine. It may be repeated.
+	Fork(entropy []byte, address net.HardwareAddr) error
 	// Shutdown begins to stop the guest and returns at once.
 	Shutdown(ShutdownMode)
 }
@@ -131,6 +135,7 @@ func init() {
 		"guest-network-get-interfaces": interfaces,
 		"guest-shutdown":               shutdown,
 		"keelson-start":                start,
+		"keelson-fork":                 fork,
 	}
 }
 
@@ -289,15 +294,47 @@ const minimumEntropy = 32
 // start is no command of QEMU's agent: the host tells a guest that was started from a template that it is a machine now.
 func start(g Guest, arguments json.RawMessage) (any, error) {
 	var with struct {
-		Entropy []byte `json:"entropy"`
+		Entropy entropy `json:"entropy"`
 	}
 	if err := decodeArguments(arguments, &with); err != nil {
 		return nil, err
 	}
-	if len(with.Entropy) < minimumEntropy {
-		return nil, fmt.Errorf("parameter 'entropy' has %d bytes; it needs %d", len(with.Entropy), minimumEntropy)
+	if err := with.Entropy.check(); err != nil {
+		return nil, err
 	}
 	if err := g.Start(with.Entropy); err != nil {
+		return nil, err
+	}
+	return empty{}, nil
+}
+
+// entropy are random bytes of the host.
+type entropy []byte
+
+func (e entropy) check() error {
+	if len(e) < minimumEntropy {
+		return fmt.Errorf("parameter 'entropy' has %d bytes; it needs %d", len(e), minimumEntropy)
+	}
+	return nil
+}
+
+// fork is no command of QEMU's agent: the host tells a guest that goes on with the memory of another machine which machine it is.
+func fork(g Guest, arguments json.RawMessage) (any, error) {
+	var with struct {
+		Entropy entropy `json:"entropy"`
+		Address string  `json:"hardware-address"`
+	}
+	if err := decodeArguments(arguments, &with); err != nil {
+		return nil, err
+	}
+	if err := with.Entropy.check(); err != nil {
+		return nil, err
+	}
+	address, err := net.ParseMAC(with.Address)
+	if err != nil || len(address) != 6 {
+		return nil, fmt.Errorf("parameter 'hardware-address' is %q; it needs six bytes", with.Address)
+	}
+	if err := g.Fork(with.Entropy, address); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

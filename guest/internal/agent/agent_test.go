@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -19,13 +20,19 @@ type fakeGuest struct {
 	ended       []ShutdownMode
 	clock       []time.Time
 	entropy     [][]byte
+	address     string // see Fork
 }
 
 func (f *fakeGuest) Hostname() (string, error) { return "vm-1", f.hostnameErr }
 func (f *fakeGuest) Now() time.Time            { return time.Unix(1, 5) }
 func (f *fakeGuest) SetTime(t time.Time) error { f.clock = append(f.clock, t); return nil }
 func (f *fakeGuest) Start(b []byte) error      { f.entropy = append(f.entropy, b); return nil }
-func (f *fakeGuest) Shutdown(m ShutdownMode)   { f.ended = append(f.ended, m) }
+
+func (f *fakeGuest) Fork(b []byte, address net.HardwareAddr) error {
+	f.entropy, f.address = append(f.entropy, b), address.String()
+	return nil
+}
+func (f *fakeGuest) Shutdown(m ShutdownMode) { f.ended = append(f.ended, m) }
 
 func (f *fakeGuest) OSInfo() (OSInfo, error) {
 	return OSInfo{ID: "keelson", KernelRelease: "6.1.0"}, nil
@@ -147,6 +154,24 @@ func TestStart(t *testing.T) {
 	}
 }
 
+func TestFork(t *testing.T) {
+	guest := &fakeGuest{}
+	enough := `"entropy":"` + base64.StdEncoding.EncodeToString(make([]byte, minimumEntropy)) + `"`
+	for arguments, says := range map[string]string{
+		`"hardware-address":"52:54:00:00:00:01"`: "parameter 'entropy'",
+		enough:                                   "parameter 'hardware-address'",
+		enough + `,"hardware-address":"52:54:00:00:00:00:00:01"`: "parameter 'hardware-address'",
+	} {
+		if got := ask(t, guest, `{"execute":"keelson-fork","arguments":{`+arguments+`}}`); !strings.Contains(got, says) || guest.address != "" {
+			t.Errorf("with %s: %s, want %q; the address is %q", arguments, got, says, guest.address)
+		}
+	}
+	ask(t, guest, `{"execute":"keelson-fork","arguments":{`+enough+`,"hardware-address":"52:54:00:00:00:01"}}`)
+	if len(guest.entropy) != 1 || guest.address != "52:54:00:00:00:01" {
+		t.Errorf("forked with %v and %q", guest.entropy, guest.address)
+	}
+}
+
 // A host has to learn from guest-info what there is, so nothing may be missing there.
 func TestInfoNamesEveryCommand(t *testing.T) {
 	var got struct {
@@ -169,6 +194,7 @@ func TestInfoNamesEveryCommand(t *testing.T) {
 		{"guest-shutdown", true, false},
 		{"guest-sync", true, true},
 		{"guest-sync-delimited", true, true},
+		{"keelson-fork", true, true},
 		{"keelson-start", true, true},
 	}
 	if diff := cmp.Diff(want, got.Return.Commands); diff != "" {

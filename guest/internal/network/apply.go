@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,39 @@ func up(name string) (netlink.Link, error) {
 func Loopback() error {
 	_, err := up("lo")
 	return err
+}
+
+// First returns the name of the interface of the machine: the first one that has a device.
+func First() (string, error) {
+	all, err := filepath.Glob("/sys/class/net/*/device") // sorted
+	if err != nil || len(all) == 0 {
+		return "", errors.Join(errors.New("there is no network interface"), err)
+	}
+	return filepath.Base(filepath.Dir(all[0])), nil
+}
+
+// Readdress takes the addresses from an interface that nobody keeps, and gives it another hardware address. It is down then.
+func Readdress(name string, address net.HardwareAddr) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkSetDown(link); err != nil {
+		return fmt.Errorf("take the interface %s down: %w", name, err)
+	}
+	addresses, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list the addresses of %s: %w", name, err)
+	}
+	for _, each := range addresses {
+		if err := netlink.AddrDel(link, &each); err != nil {
+			return fmt.Errorf("remove the address %s of %s: %w", each, name, err)
+		}
+	}
+	if err := netlink.LinkSetHardwareAddr(link, address); err != nil {
+		return fmt.Errorf("give %s the address %s: %w", name, address, err)
+	}
+	return nil
 }
 
 // apply gives the interface what settings say, and takes away the addresses of what

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -47,6 +48,7 @@ func (n *Network) Keep(ctx context.Context, name string, static *Settings) error
 	if static != nil {
 		return n.use(link, *static, Settings{}, "by the seed")
 	}
+	awaitCarrier(ctx, name)
 	var current Settings
 	for attempt := 0; ctx.Err() == nil; attempt++ {
 		got, raw, err := n.ask(ctx, name)
@@ -65,6 +67,17 @@ func (n *Network) Keep(ctx context.Context, name string, static *Settings) error
 		attempt = -1
 	}
 	return nil
+}
+
+// awaitCarrier waits a moment until an interface is connected, so that the first
+// question is not lost.
+func awaitCarrier(ctx context.Context, name string) {
+	for range 500 {
+		carrier, err := os.ReadFile("/sys/class/net/" + name + "/carrier")
+		if err != nil || string(carrier) == "1\n" || !wait(ctx, 10*time.Millisecond) {
+			return
+		}
+	}
 }
 
 // use applies new settings and says so.

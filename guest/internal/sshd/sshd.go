@@ -149,7 +149,10 @@ func (s *Server) addHostKey(signer gossh.Signer) {
 
 // Serve accepts connections until ctx ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	stop := context.AfterFunc(ctx, func() { _ = s.ssh.Close() })
+	stop := context.AfterFunc(ctx, func() {
+		_ = listener.Close() // the server may not have it yet
+		_ = s.ssh.Close()
+	})
 	defer stop()
 	if err := s.ssh.Serve(listener); ctx.Err() == nil {
 		return fmt.Errorf("serving SSH: %w", err)

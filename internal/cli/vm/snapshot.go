@@ -24,19 +24,24 @@ func newSnapshot() *cobra.Command {
 	var waits object.Waiting
 	var output object.Output
 	var name string
+	var memory bool
 	cmd := &cobra.Command{
 		Use:   "snapshot NAME",
 		Short: "Take a snapshot of a machine",
 		Long: `Take a snapshot of the disks of a machine, also while it runs. A new machine is made of it with
-keelson vm fork --snapshot. It is kept when the machine is deleted; delete it with kubectl delete vmsnap.`,
+keelson vm fork --snapshot. It is kept when the machine is deleted; delete it with kubectl delete vmsnap.
+
+With --memory, the snapshot also has the memory of the machine, which must run or be asleep. A machine that is made of
+it, or restored from it, does not boot: it goes on from the moment of the snapshot.`,
 		Example: `  keelson vm snapshot web --name before --wait
-  keelson vm fork web --snapshot before --name web-2 --wait`,
+  keelson vm fork web --snapshot before --name web-2 --wait
+  keelson vm snapshot web --name running --memory --wait`,
 		Args: oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := output.Validate(); err != nil {
 				return err
 			}
-			taken := newMachineSnapshot(args[0], name, time.Now())
+			taken := newMachineSnapshot(args[0], name, memory, time.Now())
 			if output.DryRun() {
 				taken.Namespace = flags.namespace
 				return printSnapshot(cmd.OutOrStdout(), &output, taken)
@@ -62,6 +67,7 @@ keelson vm fork --snapshot. It is kept when the machine is deleted; delete it wi
 	flags.addFlags(cmd.Flags())
 	output.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the VirtualMachineSnapshot (default: that of the machine, and the time)")
+	cmd.Flags().BoolVar(&memory, "memory", false, "the snapshot also has the memory of the machine")
 	waits.AddFlags(cmd.Flags(), "the snapshot is taken")
 	return cmd
 }
@@ -72,12 +78,12 @@ func printSnapshot(out io.Writer, output *object.Output, s *v1alpha1.VirtualMach
 }
 
 // newMachineSnapshot returns the object. Without a name, it gets that of the machine and the time in UTC.
-func newMachineSnapshot(machine, name string, now time.Time) *v1alpha1.VirtualMachineSnapshot {
+func newMachineSnapshot(machine, name string, memory bool, now time.Time) *v1alpha1.VirtualMachineSnapshot {
 	if name == "" {
 		name = machine + "-" + now.UTC().Format("20060102-150405")
 	}
 	return &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: machine},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: machine, Memory: memory},
 	}
 }
 
@@ -112,6 +118,7 @@ func newFork() *cobra.Command {
 	var waits object.Waiting
 	var name, snapshot string
 	var number int
+	var memory bool
 	cmd := &cobra.Command{
 		Use:   "fork NAME",
 		Short: "Make new machines of a machine",
@@ -119,12 +126,16 @@ func newFork() *cobra.Command {
 or in a snapshot. Each boots with a name, an address and keys of its own. VirtualDisks stay with their machine.
 
 Without --snapshot, the command takes a snapshot and waits until the new machines have their disks. Then it deletes
-the snapshot.`,
+the snapshot. With --memory, or a snapshot with memory, the new machines do not boot: the programs of the machine go
+on in each of them. Only the default guest can do that.`,
 		Example: `  keelson vm fork web --name web-2 --wait
   keelson vm fork web --name web-3 --snapshot before
-  keelson vm fork web --name worker --number 10`,
+  keelson vm fork web --name worker --number 10 --memory`,
 		Args: oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if memory && snapshot != "" {
+				return usage.Errorf("--memory cannot be used with --snapshot, which has memory or has none")
+			}
 			names, err := forkNames(name, number, cmd.Flags().Changed("number"))
 			if err != nil {
 				return err
@@ -133,7 +144,7 @@ the snapshot.`,
 			if err != nil {
 				return err
 			}
-			if err := m.fork(cmd, args[0], names, snapshot, waits.Timeout); err != nil || !waits.Wait {
+			if err := m.fork(cmd, args[0], names, snapshot, memory, waits.Timeout); err != nil || !waits.Wait {
 				return err
 			}
 			return m.until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), isReady, names...)
@@ -143,6 +154,7 @@ the snapshot.`,
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new machine")
 	cmd.Flags().IntVar(&number, "number", 1, "make this `number` of machines, and add -1, -2 and so on to the name")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot (default: one is taken)")
+	cmd.Flags().BoolVar(&memory, "memory", false, "the new machines go on with the memory of the machine instead of booting")
 	waits.AddFlags(cmd.Flags(), "the new machines are ready")
 	return cmd
 }
@@ -169,7 +181,7 @@ func forkNames(name string, number int, given bool) ([]string, error) {
 
 // fork makes new machines of a snapshot of another one. If that is not given, it takes one, which it deletes when the new machines
 // have their disks.
-func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot string, timeout time.Duration) error {
+func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot string, memory bool, timeout time.Duration) error {
 	ctx := cmd.Context()
 	source, err := m.get(ctx, of)
 	if err != nil {
@@ -179,7 +191,7 @@ func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot 
 		_, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, snapshot)
 		return err
 	}
-	taken := newMachineSnapshot(source.Name, "", time.Now())
+	taken := newMachineSnapshot(source.Name, "", memory, time.Now())
 	if err := m.take(ctx, taken); err != nil {
 		return err
 	}

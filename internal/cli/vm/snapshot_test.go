@@ -27,7 +27,7 @@ spec:
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
-	if name := newMachineSnapshot("web", "", at).Name; name != "web-20260102-020405" {
+	if name := newMachineSnapshot("web", "", false, at).Name; name != "web-20260102-020405" {
 		t.Errorf("the default name is %s", name)
 	}
 }

@@ -95,6 +95,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 		observed.restore.request = &backend.Restore{
 			Token:    restore.Spec.RequestedAt,
 			Snapshot: backend.SnapshotIdentity{UID: named.UID, Namespace: named.Namespace, Name: named.Name},
+			Memory:   vm.Spec.Action != v1alpha1.ActionStopped,
 		}
 	}
 	return nil

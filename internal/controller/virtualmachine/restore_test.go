@@ -110,6 +110,41 @@ func TestRestore(t *testing.T) {
 	w.expectCalls()
 }
 
+// A machine that is restored from a snapshot with memory wakes, unless it should be off.
+func TestRestoreOfMemory(t *testing.T) {
+	w := newFixture(t)
+	w.createReady()
+	w.snapshot("a", "vm")
+	taken := w.snapshots()[0]
+	vm := w.vm()
+	w.do(w.backend.TakeSnapshot(t.Context(), backend.SnapshotIdentity{UID: taken.UID, Name: taken.Name},
+		backend.Source{Server: backend.Identity{UID: vm.UID, Name: vm.Name}, Memory: true}))
+	w.change(restoring("a", "1", false))
+	w.backend.Hold(backend.TaskStart)
+	w.reconcileUntilStable()
+	if server, err := w.backend.Observe(t.Context(), backend.Identity{UID: vm.UID}); err != nil || server.State != backend.StateAsleep || server.Task != backend.TaskStart {
+		t.Errorf("after the restore the server is %+v, %v", server, err)
+	}
+	w.backend.Release(backend.TaskStart)
+	w.reconcileUntilStable()
+	w.backend.Boot(w.uid())
+	w.reconcileUntilStable()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+	w.expectRestored(v1alpha1.ReasonRestored, "")
+	w.expectCalls("Stop", "RestoreServer", "Start")
+
+	w.change(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Action = v1alpha1.ActionStopped
+		restoring("a", "2", false)(vm)
+	})
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestored, "")
+	w.expectCalls("Stop", "RestoreServer")
+	if server, err := w.backend.Observe(t.Context(), backend.Identity{UID: vm.UID}); err != nil || server.State != backend.StateStopped {
+		t.Errorf("the server that should be off is %+v, %v", server, err)
+	}
+}
+
 // A failed restore is reported and not repeated; the machine runs as before.
 func TestRestoreThatFails(t *testing.T) {
 	w := newFixture(t)

@@ -22,17 +22,25 @@ func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity)
 }
 
 // TakeSnapshot implements backend.SnapshotStore. It stores nothing.
-func (d *Driver) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Identity) error {
+func (d *Driver) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Source) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	s := d.servers[of.UID]
+	s := d.servers[of.Server.UID]
 	if s == nil {
-		return fmt.Errorf("machine %s: %w", of.Name, backend.ErrNotFound)
+		return fmt.Errorf("machine %s: %w", of.Server.Name, backend.ErrNotFound)
 	}
 	size := max(s.machine.DiskBytes, 1<<20)
-	d.snapshots[id.UID] = backend.SnapshotState{
+	state := backend.SnapshotState{
 		Taken: true, TakenAt: d.options.Clock.Now(), AllocatedBytes: size / 10, Disks: []backend.SnapshotDisk{{Name: "root", VirtualBytes: size}},
 	}
+	if of.Memory && !s.IsOn() && s.State != backend.StateAsleep {
+		return fmt.Errorf("machine %s: %w", of.Server.Name, backend.ErrNotRunning)
+	}
+	if of.Memory {
+		state.MemoryBytes = s.machine.MemoryBytes / 10
+		state.AllocatedBytes += state.MemoryBytes
+	}
+	d.snapshots[id.UID] = state
 	return nil
 }
 
@@ -61,8 +69,13 @@ func (d *Driver) RestoreServer(_ context.Context, id backend.Identity, restore b
 			return
 		}
 		s.Restored = restore.Token
-		if s.State == backend.StateAsleep {
-			s.State, s.SavedBytes = backend.StateStopped, 0
+		memory := int64(0)
+		if restore.Memory {
+			memory = d.snapshots[restore.Snapshot.UID].MemoryBytes
+		}
+		s.State, s.SavedBytes, s.Asleep = backend.StateStopped, memory, nil
+		if memory > 0 {
+			s.State, s.Asleep = backend.StateAsleep, &backend.Asleep{Since: d.options.Clock.Now()}
 		}
 	})
 }

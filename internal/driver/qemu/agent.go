@@ -89,6 +89,9 @@ func (m *machine) followAgent(ctx context.Context) {
 				err = m.startGuest(ctx, conn)
 			}
 			if err == nil {
+				err = m.renameGuest(ctx, conn)
+			}
+			if err == nil {
 				next = m.agentGreeted(ctx)
 			}
 		}

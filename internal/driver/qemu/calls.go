@@ -144,7 +144,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 		return err
 	}
 	m.mu.Lock()
-	isOn, created, isAsleep := m.run != "", m.def.Created, m.def.Asleep != nil
+	isOn, created := m.run != "", m.def.Created
 	machine.Image = m.def.Image // the disk was made from it
 	m.mu.Unlock()
 	if isOn {
@@ -153,10 +153,15 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	if !created {
 		return fmt.Errorf("machine %s is incomplete: %w", machine.UID, backend.ErrNotFound)
 	}
-	if isAsleep {
-		return m.begin(backend.TaskStart, m.wake)
-	}
-	return m.begin(backend.TaskStart, func(ctx context.Context) error { return m.start(ctx, machine) })
+	return m.begin(backend.TaskStart, func(ctx context.Context) error {
+		if err := m.completeRestore(); err != nil {
+			return err
+		}
+		if m.savedMemory() != nil {
+			return m.wake(ctx)
+		}
+		return m.start(ctx, machine)
+	})
 }
 
 // Stop implements backend.Driver.

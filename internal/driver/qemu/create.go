@@ -50,7 +50,7 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	m.d.networks.touch(m.id.Namespace) // others find it by its name
-	base, err := m.createRoot(ctx, &machine)
+	base, from, err := m.createRoot(ctx, &machine)
 	if err != nil {
 		return err
 	}
@@ -60,27 +60,32 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 	if err := m.prepareDisks(ctx, machine.Disks, m.progress); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.def.Base, m.def.Created = base, true
-	if err := m.def.write(m.dir); err != nil {
-		m.def.Created = false
+	goesOn, err := m.prepareFork(ctx, machine, base, from)
+	if err != nil {
+		return err
+	}
+	err = m.record(func(def *definition) {
+		def.Base, def.Created = base, true
+		goesOn(def)
+	}, func(found *definition) bool { return found.Created })
+	if err != nil {
 		return fmt.Errorf("create machine: %w", err)
 	}
 	step("created")
 	return nil
 }
 
-// createRoot creates the root disk of a new machine, if it has one, and returns its image.
-func (m *machine) createRoot(ctx context.Context, machine *backend.Machine) (*baseImage, error) {
+// createRoot creates the root disk of a new machine, if it has one, and returns its image, and the snapshot that the machine is made
+// of.
+func (m *machine) createRoot(ctx context.Context, machine *backend.Machine) (*baseImage, *snapshotDefinition, error) {
 	if machine.Snapshot != "" {
 		return m.fork(ctx, machine)
 	}
 	base, err := m.d.resolveImage(ctx, machine.Namespace, machine.Image, m.progress)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return base, m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes)
+	return base, nil, m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes)
 }
 
 // start starts QEMU and returns when its monitor has responded.
@@ -153,9 +158,6 @@ func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*la
 
 // prepare writes the files that QEMU reads at its start. isInstant decides whether it starts from a template.
 func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstant func(*launch) bool) (*launch, error) {
-	if err := m.finishRestore(); err != nil {
-		return nil, err
-	}
 	if err := m.claimUser(); err != nil {
 		return nil, err
 	}
@@ -164,13 +166,10 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstan
 		return nil, fmt.Errorf("find an address for the machine: %w", err)
 	}
 	m.mu.Lock()
-	base, ports, mac, copied := m.def.Base, m.def.HostPorts, m.def.hardwareAddress(), m.def.RootCopied
+	base, ports := m.def.Base, m.def.HostPorts
 	m.mu.Unlock()
-	l := &launch{
-		machine: machine, user: m.user(), programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || copied || machine.DiskBytes > 0, base: base, mac: mac,
-	}
-	if err := errors.Join(m.kernelFor(machine.Image, l), m.prepareFirmware(l), m.findCDROM(ctx, l)); err != nil {
+	l := m.newLaunch(machine, base)
+	if err := m.fillFiles(ctx, l); err != nil {
 		return nil, err
 	}
 	if l.hasDisk {
@@ -210,7 +209,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstan
 	m.def.Networked = true
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
 	m.def.StopRun, m.def.DiskBus, m.def.Shape = "", true, l.shape()
-	m.def.ClockStopped, m.def.GuestWaits = l.incoming, l.incoming
+	m.def.ClockStopped, m.def.GuestWaits, m.def.GuestForked = l.incoming, l.incoming, false
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}

@@ -82,6 +82,9 @@ type definition struct {
 	ClockStopped bool `json:"clockStopped,omitempty"`
 	// GuestWaits means that the guest was started from a template, and does not know yet that it is a machine.
 	GuestWaits bool `json:"guestWaits,omitempty"`
+	// GuestForked means that the guest goes on with the memory of another machine, and does not know yet that it is this one. Its
+	// network is off.
+	GuestForked bool `json:"guestForked,omitempty"`
 	// StopRun is the run that was requested to stop.
 	StopRun string `json:"stopRun,omitempty"`
 	// Unsaved is why the memory of StopRun could not be saved, if the machine should have been put to sleep instead of

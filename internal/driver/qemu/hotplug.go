@@ -30,6 +30,9 @@ type plugged struct {
 	sizes map[string]int64
 	// sets are the sets of descriptors, by the name of the node that they are for.
 	sets map[string][]int64
+	// tracked are the block nodes whose changes are recorded for a snapshot, and changed is the number of bytes that have changed.
+	tracked []string
+	changed int64
 }
 
 // queryDisks returns what QEMU has. The truth about hot-plugged devices is in QEMU, not in the definition of a machine: a
@@ -48,12 +51,21 @@ func queryDisks(ctx context.Context, conn *qmp.Client) (*plugged, error) {
 		Image struct {
 			Size int64 `json:"virtual-size"`
 		}
+		Bitmaps []struct {
+			Name  string
+			Count int64
+		} `json:"dirty-bitmaps"`
 	}
 	if err := conn.Run(ctx, "query-named-block-nodes", map[string]any{"flat": true}, &nodes); err != nil {
 		return nil, err
 	}
 	for _, node := range nodes {
 		p.sizes[node.Name] = node.Image.Size
+		for _, bitmap := range node.Bitmaps {
+			if bitmap.Name == changedBitmap {
+				p.tracked, p.changed = append(p.tracked, node.Name), p.changed+bitmap.Count
+			}
+		}
 	}
 	var sets []struct {
 		ID  int64 `json:"fdset-id"`

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -23,7 +24,7 @@ import (
 // the folder of a machine.
 const snapshotDefinitionFile = "snapshot.json"
 
-// machineSnapshot is a snapshot of the disks of a machine. Its files are independent of the machine and of those that are made
+// machineSnapshot is a snapshot of the disks of a machine, and of its memory if that was wanted. Its files are independent of the machine and of those that are made
 // of it: a disk in it is an overlay of the image of the disk, as that of the machine is, and machines get copies.
 type machineSnapshot struct {
 	d   *Driver
@@ -42,6 +43,9 @@ type machineSnapshot struct {
 	// that are being made or restored.
 	deleting bool
 	readers  int
+
+	// savedBytes is the size of the memory, also while that is incomplete.
+	savedBytes atomic.Int64
 }
 
 // snapshotDefinition is the persistent state of a snapshot.
@@ -57,6 +61,8 @@ type snapshotDefinition struct {
 	Image *v1alpha1.Image `json:"image,omitempty"`
 	// Disks are the disks, the root disk first.
 	Disks []snapshotDisk `json:"disks,omitempty"`
+	// Memory is the memory; nil if the snapshot has none.
+	Memory *snapshotMemory `json:"memory,omitempty"`
 }
 
 // snapshotDisk is a disk in a snapshot.
@@ -142,7 +148,9 @@ func (d *Driver) openSnapshots() error {
 			d.options.Log.Error(err, "Could not read a snapshot", "folder", dir)
 			continue
 		}
-		d.snapshots[def.UID] = &machineSnapshot{d: d, id: def.SnapshotIdentity, dir: dir, def: def}
+		s := &machineSnapshot{d: d, id: def.SnapshotIdentity, dir: dir, def: def}
+		s.savedBytes.Store(def.Memory.size())
+		d.snapshots[def.UID] = s
 	}
 	return nil
 }
@@ -208,7 +216,7 @@ func (s *machineSnapshot) notify() {
 }
 
 // begin starts an attempt to take the snapshot in the background, unless there is one or it is not wanted any more.
-func (s *machineSnapshot) begin(m *machine) {
+func (s *machineSnapshot) begin(m *machine, memory bool) {
 	ctx, cancel := context.WithCancel(s.d.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,10 +225,10 @@ func (s *machineSnapshot) begin(m *machine) {
 		return
 	}
 	s.failure = nil
-	s.work = &diskTask{progress: "the disks are being copied", cancel: cancel}
+	s.work = &diskTask{progress: "the machine is being copied", cancel: cancel}
 	s.d.tasks.Go(func() {
 		defer cancel()
-		err := s.take(ctx, m)
+		err := s.take(ctx, m, memory)
 		s.mu.Lock()
 		s.work = nil
 		if err != nil && ctx.Err() == nil {
@@ -231,10 +239,21 @@ func (s *machineSnapshot) begin(m *machine) {
 	})
 }
 
+// files returns the paths of the files of the complete snapshot.
+func (def *snapshotDefinition) files(dir string) []string {
+	var all []string
+	for _, disk := range def.Disks {
+		all = append(all, filepath.Join(dir, fileOf(disk.Name)))
+	}
+	if def.Memory != nil {
+		all = append(all, filepath.Join(dir, memoryFile))
+	}
+	return all
+}
+
 // missing returns a file of the complete snapshot that does not exist; empty if they all do.
 func (def *snapshotDefinition) missing(dir string) string {
-	for _, disk := range def.Disks {
-		path := filepath.Join(dir, fileOf(disk.Name))
+	for _, path := range def.files(dir) {
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			return path
 		}

@@ -30,7 +30,7 @@ func (w *fixture) snapshotState(id backend.SnapshotIdentity) backend.SnapshotSta
 // takes takes a snapshot of a machine.
 func (w *fixture) takes(id backend.SnapshotIdentity, of backend.Machine) backend.SnapshotState {
 	w.Helper()
-	w.do(w.driver.TakeSnapshot(w.Context(), id, of.Identity))
+	w.do(w.driver.TakeSnapshot(w.Context(), id, backend.Source{Server: of.Identity}))
 	harness.Eventually(w, "the snapshot is taken", func() bool {
 		state := w.snapshotState(id)
 		if state.Failure != nil {
@@ -106,7 +106,7 @@ func TestSnapshotOfARunningMachine(t *testing.T) {
 	w := newFixture(t)
 	machine := w.withData()
 	id := snapshotOf(1, "first")
-	if err := w.driver.TakeSnapshot(t.Context(), id, machine.Identity); !errors.Is(err, backend.ErrNotFound) {
+	if err := w.driver.TakeSnapshot(t.Context(), id, backend.Source{Server: machine.Identity}); !errors.Is(err, backend.ErrNotFound) {
 		t.Errorf("a snapshot of nothing: %v", err)
 	}
 	w.run(machine)
@@ -184,7 +184,7 @@ func TestSnapshotAttempts(t *testing.T) {
 	w.run(machine)
 	w.fill("root", 7)
 	at.set("backup begun", func() { w.kill(t, uid) })
-	w.do(w.driver.TakeSnapshot(t.Context(), id, machine.Identity))
+	w.do(w.driver.TakeSnapshot(t.Context(), id, backend.Source{Server: machine.Identity}))
 	harness.Eventually(t, "the attempt has failed", func() bool { return w.snapshotState(id).Failure != nil })
 	at.clear()
 	w.eventually("it is off", is(backend.StateStopped))
@@ -198,7 +198,7 @@ func TestSnapshotAttempts(t *testing.T) {
 	second := snapshotOf(2, "second")
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	at.set("backup prepared", func() { close(begun); <-goOn })
-	w.do(w.driver.TakeSnapshot(t.Context(), second, machine.Identity))
+	w.do(w.driver.TakeSnapshot(t.Context(), second, backend.Source{Server: machine.Identity}))
 	<-begun
 	if err := w.driver.DeleteSnapshot(t.Context(), second); !errors.Is(err, backend.ErrInProgress) {
 		t.Errorf("delete it while it is taken: %v", err)
@@ -212,7 +212,7 @@ func TestSnapshotAttempts(t *testing.T) {
 
 	bare := booted()
 	w.create(bare)
-	if err := w.driver.TakeSnapshot(t.Context(), id, bare.Identity); !errors.Is(err, backend.ErrNoDisks) {
+	if err := w.driver.TakeSnapshot(t.Context(), id, backend.Source{Server: bare.Identity}); !errors.Is(err, backend.ErrNoDisks) {
 		t.Errorf("a machine without disks: %v", err)
 	}
 	w.remove()

@@ -96,17 +96,27 @@ func (s *savedMemory) size() int64 {
 // countSaved counts the bytes of the saved memory of the machine so far. It fails if that of all machines exceeds the limit.
 func (m *machine) countSaved(size int64) error {
 	m.savedBytes.Store(size)
-	limit := m.d.options.MaxSavedBytes
+	return m.d.checkSaved()
+}
+
+// checkSaved fails if the saved memory of all machines and snapshots exceeds the limit.
+func (d *Driver) checkSaved() error {
+	limit := d.options.MaxSavedBytes
 	if limit == 0 {
 		return nil
 	}
 	var total int64
-	for _, each := range m.d.all() {
+	for _, each := range d.all() {
 		total += each.savedBytes.Load()
 	}
+	d.mu.Lock()
+	for _, each := range d.snapshots {
+		total += each.savedBytes.Load()
+	}
+	d.mu.Unlock()
 	if total > limit {
-		return fmt.Errorf("the machines of this host that are asleep would need more than the %d bytes that --vm-state-max allows: "+
-			"wake or delete one of them, or increase the limit", limit)
+		return fmt.Errorf("the machines of this host that are asleep, and the snapshots with memory, would need more than the %d bytes that "+
+			"--vm-state-max allows: wake or delete a machine, delete a snapshot, or increase the limit", limit)
 	}
 	return nil
 }

@@ -246,23 +246,7 @@ func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool)
 // saveMemory writes the memory of the halted machine and records it.
 func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory) error {
 	m.progress("saving its memory")
-	stream, theirs, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, pipeSize) // a smaller one works as well
-	err = beginMigration(ctx, conn, theirs)
-	if err = errors.Join(err, theirs.Close()); err != nil {
-		return err
-	}
-	saved.Size, saved.SHA256, err = writeMemory(ctx, m.dir, stream, m.countSaved)
-	if err != nil {
-		return err
-	}
-	step("memory written")
-	if err := awaitMigration(ctx, conn); err != nil {
-		removeMemory(m.dir)
+	if err := saved.write(ctx, conn, m.dir, m.countSaved); err != nil {
 		return err
 	}
 	// QEMU has written all that it had to, and has let the disks go.
@@ -278,6 +262,31 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 		removeMemory(m.dir)
 	}
 	return err
+}
+
+// write writes the memory of the halted QEMU to a file in dir, and sets its size and digest. It calls count with the number of bytes
+// so far. QEMU has let its disks go afterwards. If it fails, there is no file.
+func (s *savedMemory) write(ctx context.Context, conn *qmp.Client, dir string, count func(int64) error) error {
+	stream, theirs, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer stream.Close()
+	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, pipeSize) // a smaller one works as well
+	err = beginMigration(ctx, conn, theirs)
+	if err = errors.Join(err, theirs.Close()); err != nil {
+		return err
+	}
+	s.Size, s.SHA256, err = writeMemory(ctx, dir, stream, count)
+	if err != nil {
+		return err
+	}
+	step("memory written")
+	if err := awaitMigration(ctx, conn); err != nil {
+		removeMemory(dir)
+		return err
+	}
+	return nil
 }
 
 // beginMigration makes QEMU write its memory to a stream.

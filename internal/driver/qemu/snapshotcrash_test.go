@@ -34,8 +34,10 @@ func snapshotFork() backend.Machine {
 // snapshotWay is what a manager is killed in.
 type snapshotWay struct {
 	name string
-	// on means that the machine runs, and taken that there is a snapshot of it already.
-	on, taken bool
+	// on means that the machine runs, asleep that it is asleep, and taken that there is a snapshot of it already.
+	on, asleep, taken bool
+	// memory means that the snapshot has its memory.
+	memory bool
 	// changed means that the machine was asleep with other disks since.
 	changed bool
 	do      func(ctx context.Context, d *Driver) error
@@ -43,21 +45,32 @@ type snapshotWay struct {
 
 func snapshotWays() []snapshotWay {
 	id := snapshotOf(1, "first")
-	take := func(ctx context.Context, d *Driver) error {
-		return repeat(ctx, func() error {
-			if err := d.TakeSnapshot(ctx, id, snapshotMachine().Identity); err != nil {
+	take := func(memory bool) func(ctx context.Context, d *Driver) error {
+		return func(ctx context.Context, d *Driver) error {
+			return repeat(ctx, func() error {
+				if err := d.TakeSnapshot(ctx, id, backend.Source{Server: snapshotMachine().Identity, Memory: memory}); err != nil {
+					return err
+				}
+				state, err := d.ObserveSnapshot(ctx, id)
+				if err == nil && !state.Taken {
+					return fmt.Errorf("%w: %+v", errNotYet, state)
+				}
 				return err
-			}
-			state, err := d.ObserveSnapshot(ctx, id)
-			if err == nil && !state.Taken {
-				return fmt.Errorf("%w: %+v", errNotYet, state)
-			}
-			return err
-		})
+			})
+		}
+	}
+	restore := func(memory bool) func(ctx context.Context, d *Driver) error {
+		return func(ctx context.Context, d *Driver) error {
+			return repeat(ctx, func() error {
+				return d.RestoreServer(ctx, snapshotMachine().Identity, backend.Restore{Token: "once", Snapshot: id, Memory: memory})
+			})
+		}
 	}
 	return []snapshotWay{
-		{name: "take of a running machine", on: true, do: take},
-		{name: "take of a stopped machine", do: take},
+		{name: "take of a running machine", on: true, do: take(false)},
+		{name: "take of a stopped machine", do: take(false)},
+		{name: "take of a running machine with its memory", on: true, memory: true, do: take(true)},
+		{name: "take of a sleeping machine with its memory", asleep: true, memory: true, do: take(true)},
 		{name: "fork", taken: true, do: func(ctx context.Context, d *Driver) error {
 			return repeat(ctx, func() error {
 				if err := d.Create(ctx, snapshotFork()); err != nil {
@@ -70,11 +83,8 @@ func snapshotWays() []snapshotWay {
 				return err
 			})
 		}},
-		{name: "restore", taken: true, changed: true, do: func(ctx context.Context, d *Driver) error {
-			return repeat(ctx, func() error {
-				return d.RestoreServer(ctx, snapshotMachine().Identity, backend.Restore{Token: "once", Snapshot: id})
-			})
-		}},
+		{name: "restore", taken: true, changed: true, do: restore(false)},
+		{name: "restore with memory", taken: true, memory: true, changed: true, do: restore(true)},
 		{name: "delete", taken: true, do: func(ctx context.Context, d *Driver) error {
 			return repeat(ctx, func() error { return d.DeleteSnapshot(ctx, id) })
 		}},
@@ -109,11 +119,17 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 					w.eventually("it runs", is(backend.StateRunning))
 					w.fill("root", 1)
 					w.fill("data", 2)
-					if !way.on {
+					if way.asleep {
+						w.sleeps()
+					}
+					if way.taken && way.memory {
+						w.takesMemory(snapshotOf(1, "first"), snapshotMachine())
+					}
+					if !way.on && !way.asleep {
 						w.do(w.driver.Stop(t.Context(), snapshotMachine().Identity, 0))
 						w.eventually("it is off", is(backend.StateStopped))
 					}
-					if way.taken {
+					if way.taken && !way.memory {
 						w.takes(snapshotOf(1, "first"), snapshotMachine())
 					}
 					if way.changed {
@@ -131,14 +147,26 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 					} else if err != nil {
 						killed++
 					}
+					if way.on {
+						// One that was halted is found paused, and goes on.
+						w.eventually("it answers", func(s *backend.Server) bool { return s.State == backend.StateRunning || s.State == backend.StatePaused })
+						w.do(w.driver.Resume(t.Context(), snapshotMachine().Identity))
+						w.eventually("it runs", is(backend.StateRunning))
+					}
 					if way.changed {
-						w.isWhole()
+						w.isWhole(way.memory)
 					}
 					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 					defer cancel()
 					w.do(way.do(ctx, w.driver))
 					if way.changed {
 						w.hasContent(8<<20, 1, 2)
+						if way.memory {
+							w.wakes(snapshotMachine())
+							if !w.wasWoken() {
+								t.Error("the machine has booted")
+							}
+						}
 						w.changeAndSleep(5, 6)
 						w.open()
 						w.do(way.do(ctx, w.driver)) // it was done
@@ -164,8 +192,9 @@ func (w *fixture) changeAndSleep(root, data byte) {
 	w.sleeps()
 }
 
-// isWhole checks that the machine has all disks of before and its memory, or all disks of the snapshot and no memory, and knows it.
-func (w *fixture) isWhole() {
+// isWhole checks that the machine has all disks of before and its memory, or all disks of the snapshot and the memory in it, if there
+// is any, and knows it.
+func (w *fixture) isWhole(memory bool) {
 	w.Helper()
 	if server := w.server(); server.Restored == "" {
 		w.hasContent(8<<20, 3, 4)
@@ -173,7 +202,7 @@ func (w *fixture) isWhole() {
 			w.Errorf("it is %s before the restore, with memory: %v", server.State, w.hasMemory())
 		}
 		return
-	} else if server.State != backend.StateStopped || w.hasMemory() {
+	} else if (server.State == backend.StateAsleep) != memory || w.hasMemory() != memory {
 		w.Errorf("it is %s after the restore, with memory: %v", server.State, w.hasMemory())
 	}
 	w.hasContent(8<<20, 1, 2)
@@ -188,7 +217,7 @@ func (w *fixture) checkSnapshots(way *snapshotWay) {
 	dirs := map[string]int64{}
 	if s := w.driver.findSnapshot(snapshotOf(1, "first").UID); s != nil {
 		dirs[s.dir] = 8 << 20
-		if files, _ := filepath.Glob(filepath.Join(s.dir, "*")); len(files) != 3 {
+		if files, _ := filepath.Glob(filepath.Join(s.dir, "*")); (len(files) != 3) != way.memory {
 			w.Errorf("files of the snapshot: %v", files)
 		}
 	}

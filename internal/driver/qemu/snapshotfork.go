@@ -37,12 +37,12 @@ func (d *Driver) beginRead(uid types.UID) (*machineSnapshot, func(), error) {
 	}, nil
 }
 
-// fork gives a new machine copies of the disks of a snapshot, and returns the image of its root disk. It changes what the machine
-// boots to what the machine of the snapshot booted.
-func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImage, error) {
+// fork gives a new machine copies of the disks of a snapshot, and its memory, if there is one. It returns the image of the root disk
+// and the snapshot. It changes what the machine boots to what the machine of the snapshot booted.
+func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImage, *snapshotDefinition, error) {
 	s, end, err := m.d.beginRead(machine.Snapshot)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer end()
 	m.files.Lock()
@@ -50,7 +50,7 @@ func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImag
 	def := s.definition()
 	machine.Image = def.Image
 	if machine.Image == nil && machine.Firmware == v1alpha1.FirmwareUEFI {
-		return nil, &backend.FieldError{Field: "spec.firmware", Message: "the snapshot is of a machine with the default guest, which boots without UEFI; remove the field"}
+		return nil, nil, &backend.FieldError{Field: "spec.firmware", Message: "the snapshot is of a machine with the default guest, which boots without UEFI; remove the field"}
 	}
 	root := def.disk(v1alpha1.RootDiskName)
 	m.mu.Lock()
@@ -58,7 +58,7 @@ func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImag
 	err = m.def.write(m.dir)
 	m.mu.Unlock()
 	if err != nil {
-		return nil, fmt.Errorf("create machine: %w", err)
+		return nil, nil, fmt.Errorf("create machine: %w", err)
 	}
 	for _, disk := range machine.Disks {
 		from := def.disk(disk.Name)
@@ -66,13 +66,20 @@ func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImag
 			continue
 		}
 		if err := m.forkDisk(ctx, s, from, disk); err != nil {
-			return nil, &diskError{disk.Name, err}
+			return nil, nil, &diskError{disk.Name, err}
 		}
 	}
-	if root == nil {
-		return nil, nil
+	if def.Memory != nil {
+		removeMemory(m.dir)
+		if err := os.Link(s.memoryPath(), m.path(memoryFile)); err != nil {
+			return nil, nil, fmt.Errorf("use the memory in the snapshot %s: %w", s.id.Name, err)
+		}
+		step("memory linked for a fork")
 	}
-	return root.Base, m.copyFrom(ctx, s, root, m.path(diskFile), rootDiskField, machine.DiskBytes)
+	if root == nil {
+		return nil, &def, nil
+	}
+	return root.Base, &def, m.copyFrom(ctx, s, root, m.path(diskFile), rootDiskField, machine.DiskBytes)
 }
 
 // forkDisk records a disk of spec.disks, and copies its content from a snapshot. m.files is held.

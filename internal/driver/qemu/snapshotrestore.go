@@ -10,8 +10,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -30,6 +28,10 @@ type restoring struct {
 	Token string `json:"token"`
 	// Disks are the names of the disks.
 	Disks []string `json:"disks"`
+	// Memory is the memory in the snapshot, with which the machine goes on; nil if it boots. NoMemory is why it boots although there
+	// is memory.
+	Memory   *snapshotMemory `json:"memory,omitempty"`
+	NoMemory string          `json:"noMemory,omitempty"`
 }
 
 // failedRestore is the last attempt to restore a machine, if it failed.
@@ -94,9 +96,9 @@ func (m *machine) restore(ctx context.Context, r backend.Restore) error {
 		return nil
 	}
 	m.removeRestoreCopies()
-	disks, err := m.copySnapshot(ctx, r.Snapshot.UID)
+	decided, disks, err := m.copySnapshot(ctx, r)
 	if err == nil {
-		err = m.decideRestore(r.Token, disks)
+		err = m.decideRestore(decided, disks)
 	}
 	if err != nil {
 		m.removeRestoreCopies()
@@ -107,18 +109,21 @@ func (m *machine) restore(ctx context.Context, r backend.Restore) error {
 	return m.finishRestore()
 }
 
-// copySnapshot copies the disks of a snapshot that the machine has, too, beside them, and returns them.
-func (m *machine) copySnapshot(ctx context.Context, uid types.UID) ([]snapshotDisk, error) {
-	s, end, err := m.d.beginRead(uid)
+// copySnapshot copies the disks of a snapshot that the machine has, too, beside them, and the memory if it is wanted. It returns the
+// restore, and these disks.
+func (m *machine) copySnapshot(ctx context.Context, r backend.Restore) (*restoring, []snapshotDisk, error) {
+	s, end, err := m.d.beginRead(r.Snapshot.UID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer end()
 	def := s.definition()
 	if def.Machine.UID != m.id.UID {
-		return nil, fmt.Errorf("the snapshot %s is of another machine", s.id.Name)
+		return nil, nil, fmt.Errorf("the snapshot %s is of another machine", s.id.Name)
 	}
+	decided := &restoring{Token: r.Token}
 	var all []snapshotDisk
+	grown := false
 	for _, own := range m.ownDisks() {
 		from := def.disk(own.Name)
 		if from == nil {
@@ -126,35 +131,37 @@ func (m *machine) copySnapshot(ctx context.Context, uid types.UID) ([]snapshotDi
 		}
 		present, err := measureDisk(m.path(fileOf(own.Name)))
 		if err != nil {
-			return nil, fmt.Errorf("measure the disk %s: %w", own.Name, err)
+			return nil, nil, fmt.Errorf("measure the disk %s: %w", own.Name, err)
 		}
+		grown = grown || present.VirtualBytes != from.SizeBytes
 		field := "spec.disks[].size"
 		if own.Name == v1alpha1.RootDiskName {
 			field = rootDiskField
 		}
 		to := m.path(fileOf(own.Name)) + restoreSuffix
 		if err := m.copyFrom(ctx, s, from, to, field, present.VirtualBytes); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := syncFile(to); err != nil { // it may have been grown
-			return nil, err
+			return nil, nil, err
 		}
 		step("disk copied for a restore")
-		all = append(all, *from)
+		decided.Disks, all = append(decided.Disks, own.Name), append(all, *from)
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("the machine has none of the disks in the snapshot %s any more", s.id.Name)
+	if r.Memory {
+		if decided.Memory, decided.NoMemory, err = m.linkRestored(s, &def, all, grown); err != nil {
+			return nil, nil, err
+		}
 	}
-	return all, nil
+	if len(all) == 0 && decided.Memory == nil {
+		return nil, nil, fmt.Errorf("the machine has none of the disks in the snapshot %s any more", s.id.Name)
+	}
+	return decided, all, nil
 }
 
 // decideRestore records that the copies replace the disks, which may be based on other images than before. The saved memory belongs
 // to the disks before, and is no longer valid.
-func (m *machine) decideRestore(token string, disks []snapshotDisk) error {
-	decided := &restoring{Token: token}
-	for _, disk := range disks {
-		decided.Disks = append(decided.Disks, disk.Name)
-	}
+func (m *machine) decideRestore(decided *restoring, disks []snapshotDisk) error {
 	return m.record(func(def *definition) {
 		def.Restoring, def.Asleep = decided, nil
 		def.DiskRecords = maps.Clone(def.DiskRecords)
@@ -167,7 +174,7 @@ func (m *machine) decideRestore(token string, disks []snapshotDisk) error {
 			record.Base = disk.Base
 			def.DiskRecords[disk.Name] = record
 		}
-	}, func(found *definition) bool { return found.Restoring != nil && found.Restoring.Token == token })
+	}, func(found *definition) bool { return found.Restoring != nil && found.Restoring.Token == decided.Token })
 }
 
 // finishRestore puts the disks of a decided restore in place, if there is one. Nothing else may use the disks of the machine before.
@@ -179,27 +186,65 @@ func (m *machine) finishRestore() error {
 	if decided == nil {
 		return nil
 	}
+	var paths []string
 	for _, name := range decided.Disks {
-		to := m.path(fileOf(name))
-		err := os.Rename(to+restoreSuffix, to)
-		if errors.Is(err, fs.ErrNotExist) {
-			_, err = os.Lstat(to) // it is in place already
-		}
-		if err != nil {
-			return fmt.Errorf("put the disk %s of the snapshot in place: %w", name, err)
+		paths = append(paths, m.path(fileOf(name)))
+	}
+	for _, path := range paths {
+		if err := putInPlace(path); err != nil {
+			return err
 		}
 		step("disk restored")
+	}
+	if decided.Memory != nil {
+		if err := putInPlace(m.path(memoryFile)); err != nil {
+			return err
+		}
+		step("memory restored")
 	}
 	if err := atomicfile.SyncDir(m.dir); err != nil {
 		return fmt.Errorf("put the disks of the snapshot in place: %w", err)
 	}
+	stamps, err := stampFiles(m.dir, paths)
+	if err != nil {
+		return fmt.Errorf("put the disks of the snapshot in place: %w", err)
+	}
 	step("disks restored")
-	err := m.record(func(def *definition) { def.Restoring, def.Restored = nil, decided.Token },
-		func(found *definition) bool { return found.Restoring == nil })
+	err = m.record(func(def *definition) {
+		def.Restoring, def.Restored = nil, decided.Token
+		switch {
+		case decided.Memory != nil:
+			saved := decided.Memory.savedMemory
+			saved.Files = stamps
+			def.asleepWith(saved, decided.Memory.Started, decided.Memory)
+			def.StartedSeedSum, def.GuestForked = decided.Memory.SeedSum, false
+		case decided.NoMemory != "":
+			def.Ended = newMemoryEnd(backend.CauseMemoryLost, decided.NoMemory)
+		}
+	}, func(found *definition) bool { return found.Restoring == nil })
 	if err == nil {
 		step("restore done")
 	}
 	return err
+}
+
+// putInPlace replaces a file by its copy for a restore.
+func putInPlace(path string) error {
+	err := os.Rename(path+restoreSuffix, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Lstat(path) // it is in place already
+	}
+	if err != nil {
+		return fmt.Errorf("put the file %s of the snapshot in place: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// completeRestore is finishRestore for a machine that starts.
+func (m *machine) completeRestore() error {
+	m.files.Lock()
+	defer m.files.Unlock()
+	return m.finishRestore()
 }
 
 // settleRestore finishes a restore that a manager has decided that was killed, or removes what it has left.

@@ -44,6 +44,7 @@ func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity)
 	if state.AllocatedBytes, err = def.measure(s.dir); err != nil {
 		return state, err
 	}
+	state.MemoryBytes = def.Memory.size()
 	for _, disk := range def.Disks {
 		state.Disks = append(state.Disks, backend.SnapshotDisk{Name: disk.Name, VirtualBytes: disk.SizeBytes})
 	}
@@ -52,7 +53,7 @@ func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity)
 
 // measure returns the space that a snapshot in a folder uses in the file system.
 func (def *snapshotDefinition) measure(dir string) (int64, error) {
-	var all int64
+	all := def.Memory.size()
 	for _, disk := range def.Disks {
 		usage, err := measureDisk(filepath.Join(dir, fileOf(disk.Name)))
 		if err != nil {
@@ -97,32 +98,38 @@ func StoredSnapshots(stateDir string) ([]backend.StoredSnapshot, error) {
 }
 
 // TakeSnapshot implements backend.SnapshotStore.
-func (d *Driver) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Identity) error {
+func (d *Driver) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Source) error {
 	if err := checkUID(id.UID); err != nil {
 		return err
 	}
 	if s := d.findSnapshot(id.UID); s != nil && s.definition().Taken {
 		return nil
 	}
-	m, err := d.find(of)
+	m, err := d.find(of.Server)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
 	created := m.def.Created
 	m.mu.Unlock()
+	name := of.Server.Name
 	if !created {
-		return fmt.Errorf("machine %s: %w", of.Name, backend.ErrNotCreated)
+		return fmt.Errorf("machine %s: %w", name, backend.ErrNotCreated)
 	}
-	if len(m.ownDisks()) == 0 {
-		return fmt.Errorf("machine %s: %w that a snapshot could have: VirtualDisks are not in snapshots, and the default guest has a root disk only with spec.resource.rootDisk",
-			of.Name, backend.ErrNoDisks)
+	if of.Memory {
+		err = m.checkSnapshotMemory()
+	} else if len(m.ownDisks()) == 0 {
+		err = fmt.Errorf("%w that a snapshot could have: VirtualDisks are not in snapshots, and the default guest has a root disk only with spec.resource.rootDisk",
+			backend.ErrNoDisks)
 	}
-	s, err := d.addSnapshot(id, of)
+	if err != nil {
+		return fmt.Errorf("machine %s: %w", name, err)
+	}
+	s, err := d.addSnapshot(id, of.Server)
 	if err != nil {
 		return err
 	}
-	s.begin(m)
+	s.begin(m, of.Memory)
 	return nil
 }
 

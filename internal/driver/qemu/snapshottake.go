@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -50,9 +51,16 @@ func (m *machine) ownDisks() []snapshotDisk {
 	return all
 }
 
+// copied is the content of a snapshot.
+type copied struct {
+	at     time.Time
+	disks  []snapshotDisk
+	memory *snapshotMemory
+}
+
 // take takes the snapshot. No disk of the machine is plugged, grown or removed, and the machine does not start or fall asleep,
 // meanwhile.
-func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
+func (s *machineSnapshot) take(ctx context.Context, m *machine, memory bool) error {
 	m.files.Lock()
 	defer m.files.Unlock()
 	if err := m.finishRestore(); err != nil {
@@ -67,7 +75,8 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
 			return err
 		}
 	}
-	var at time.Time
+	s.removeMemory()
+	var got *copied
 	var err error
 	switch {
 	case isOn && moving:
@@ -75,25 +84,26 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
 	case isOn && conn == nil:
 		return errors.New("the monitor of QEMU does not answer")
 	case isOn:
-		disks, at, err = s.backUp(ctx, m, conn, disks)
+		got, err = s.backUp(ctx, m, conn, disks, memory)
 	default:
-		at, err = s.copyDisks(ctx, m, disks)
+		got, err = s.copyFiles(ctx, m, disks, memory)
 	}
 	if err != nil {
+		s.removeMemory()
 		return err
 	}
 	step("snapshot copied")
-	for i := range disks {
-		usage, err := measureDisk(s.path(disks[i].Name))
+	for i := range got.disks {
+		usage, err := measureDisk(s.path(got.disks[i].Name))
 		if err != nil {
 			return err
 		}
-		disks[i].SizeBytes = usage.VirtualBytes
+		got.disks[i].SizeBytes = usage.VirtualBytes
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	def := s.def
-	def.Taken, def.TakenAt, def.Image, def.Disks = true, at.UTC(), image, disks
+	def.Taken, def.TakenAt, def.Image, def.Disks, def.Memory = true, got.at.UTC(), image, got.disks, got.memory
 	if err := s.write(&def); err != nil {
 		return err
 	}
@@ -101,26 +111,31 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine) error {
 	return nil
 }
 
-// copyDisks copies the disks of a machine that is off or asleep.
-func (s *machineSnapshot) copyDisks(ctx context.Context, m *machine, disks []snapshotDisk) (time.Time, error) {
-	at := time.Now()
+// copyFiles copies the disks of a machine that is off or asleep, and its memory if that is wanted.
+func (s *machineSnapshot) copyFiles(ctx context.Context, m *machine, disks []snapshotDisk, memory bool) (*copied, error) {
+	got := &copied{at: time.Now(), disks: disks}
 	for _, disk := range disks {
 		err := s.d.copyDisk(ctx, m.path(fileOf(disk.Name)), s.path(disk.Name), func(percent int64) {
 			s.progress(fmt.Sprintf("the disk %s is being copied: %d %%", disk.Name, percent))
 		})
 		if err != nil {
-			return at, fmt.Errorf("copy the disk %s: %w", disk.Name, err)
+			return nil, fmt.Errorf("copy the disk %s: %w", disk.Name, err)
 		}
 		step("disk copied for a snapshot")
 	}
-	return at, nil
+	if !memory {
+		return got, nil
+	}
+	var err error
+	got.memory, err = s.linkMemory(m)
+	return got, err
 }
 
 // backUp copies the disks of a running machine, as they are at one moment: before the guest changes a part of a disk that is
-// not copied yet, QEMU copies that part. The guest does not stop. It returns the disks that QEMU has, and the moment.
-func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Client, disks []snapshotDisk) (taken []snapshotDisk, at time.Time, err error) {
+// not copied yet, QEMU copies that part. The guest does not stop, unless its memory is wanted.
+func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Client, disks []snapshotDisk, memory bool) (got *copied, err error) {
 	if err := endBackups(ctx, conn); err != nil { // of a manager that was killed
-		return nil, at, err
+		return nil, err
 	}
 	defer func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
@@ -131,41 +146,75 @@ func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Clie
 	}()
 	p, err := queryDisksIn(ctx, conn)
 	if err != nil {
-		return nil, at, err
+		return nil, err
 	}
-	taken = slices.DeleteFunc(disks, func(disk snapshotDisk) bool { _, has := p.sizes[guestNode(disk.Name)]; return !has })
-	if len(taken) == 0 {
-		return nil, at, errors.New("QEMU has no disks of the machine yet")
+	got = &copied{disks: slices.DeleteFunc(disks, func(disk snapshotDisk) bool { _, has := p.sizes[guestNode(disk.Name)]; return !has })}
+	if len(got.disks) == 0 && !memory {
+		return nil, errors.New("QEMU has no disks of the machine yet")
 	}
-	var actions []map[string]any
-	for _, disk := range taken {
-		if err := s.prepareBackup(ctx, conn, p, disk); err != nil {
-			return nil, at, fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
-		}
-		actions = append(actions, map[string]any{"type": "blockdev-backup", "data": map[string]any{
-			// The image stays where it is: only what the disk has on top of it is copied.
-			"job-id": backupJob(disk.Name), "device": guestNode(disk.Name), "target": backupNode(disk.Name), "sync": "top", "auto-dismiss": false,
-		}})
+	if err := s.beginBackups(ctx, conn, p, got.disks, memory); err != nil {
+		return nil, err
 	}
-	step("backup prepared")
-	if err := runWithin(ctx, conn, "transaction", map[string]any{"actions": actions}, nil); err != nil {
-		return nil, at, fmt.Errorf("begin the copy: %w", err)
-	}
-	at = time.Now()
+	got.at = time.Now()
 	step("backup begun")
 	if err := s.awaitBackups(ctx, conn); err != nil {
-		return nil, at, err
+		return nil, err
 	}
 	step("backup complete")
-	if err := endBackups(ctx, conn); err != nil { // QEMU writes what it has cached
-		return nil, at, err
-	}
-	for _, disk := range taken {
-		if err := syncFile(s.path(disk.Name)); err != nil {
-			return nil, at, err
+	if memory {
+		if got.memory, got.at, err = s.saveHalted(ctx, m, conn, got.disks); err != nil {
+			return nil, err
 		}
 	}
-	return taken, at, nil
+	if err := endBackups(ctx, conn); err != nil { // QEMU writes what it has cached
+		return nil, err
+	}
+	for _, disk := range got.disks {
+		if err := syncFile(s.path(disk.Name)); err != nil {
+			return nil, err
+		}
+	}
+	return got, nil
+}
+
+// beginBackups begins to copy disks to new files. With track, QEMU records what the guest changes from then on.
+func (s *machineSnapshot) beginBackups(ctx context.Context, conn *qmp.Client, p *plugged, disks []snapshotDisk, track bool) error {
+	var actions []map[string]any
+	for _, disk := range disks {
+		if err := s.prepareBackup(ctx, conn, p, disk); err != nil {
+			return fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
+		}
+		if track {
+			actions = append(actions, map[string]any{"type": "block-dirty-bitmap-add", "data": bitmapOf(guestNode(disk.Name))})
+		}
+		// The image stays where it is: only what the disk has on top of it is copied.
+		actions = append(actions, backupAction(disk.Name, map[string]any{"sync": "top"}))
+	}
+	step("backup prepared")
+	return runTogether(ctx, conn, actions)
+}
+
+// runTogether begins copies at the same moment.
+func runTogether(ctx context.Context, conn *qmp.Client, actions []map[string]any) error {
+	if len(actions) == 0 {
+		return nil // a machine without disks
+	}
+	if err := runWithin(ctx, conn, "transaction", map[string]any{"actions": actions}, nil); err != nil {
+		return fmt.Errorf("begin the copy: %w", err)
+	}
+	return nil
+}
+
+// backupAction returns the action that begins to copy what sync says of a disk.
+func backupAction(disk string, sync map[string]any) map[string]any {
+	data := map[string]any{"job-id": backupJob(disk), "device": guestNode(disk), "target": backupNode(disk), "auto-dismiss": false}
+	maps.Copy(data, sync)
+	return map[string]any{"type": "blockdev-backup", "data": data}
+}
+
+// bitmapOf identifies the bitmap of changes of a node.
+func bitmapOf(node string) map[string]any {
+	return map[string]any{"node": node, "name": changedBitmap}
 }
 
 // prepareBackup creates the file of a copy, and gives it to QEMU.
@@ -219,9 +268,9 @@ func (s *machineSnapshot) awaitBackups(ctx context.Context, conn *qmp.Client) er
 	})
 }
 
-// endBackups removes all copies of disks from QEMU, complete or not.
-func endBackups(ctx context.Context, conn *qmp.Client) error {
-	err := wait.PollUntilContextCancel(ctx, backupPoll, true, func(ctx context.Context) (bool, error) {
+// endBackupJobs ends all copies of disks, complete or not.
+func endBackupJobs(ctx context.Context, conn *qmp.Client) error {
+	return wait.PollUntilContextCancel(ctx, backupPoll, true, func(ctx context.Context) (bool, error) {
 		jobs, err := queryBackups(ctx, conn)
 		if err != nil {
 			return false, err
@@ -238,12 +287,21 @@ func endBackups(ctx context.Context, conn *qmp.Client) error {
 		}
 		return len(jobs) == 0, nil
 	})
-	if err != nil {
+}
+
+// endBackups removes all copies of disks from QEMU, complete or not.
+func endBackups(ctx context.Context, conn *qmp.Client) error {
+	if err := endBackupJobs(ctx, conn); err != nil {
 		return err
 	}
 	p, err := queryDisksIn(ctx, conn)
 	if err != nil {
 		return err
+	}
+	for _, node := range p.tracked {
+		if err := runWithin(ctx, conn, "block-dirty-bitmap-remove", bitmapOf(node), nil); err != nil {
+			return err
+		}
 	}
 	// A node ends before that of its file, whose name begins with sf.
 	for _, prefix := range []string{backupNode(""), backupFileNode("")} {

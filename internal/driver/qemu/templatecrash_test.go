@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -20,6 +21,7 @@ const helperInstant = "KEELSON_TEST_INSTANT"
 const (
 	makeTemplate  = "make"
 	startInstance = "start"
+	startFork     = "fork" // a machine that is made of the snapshot first, which has memory
 )
 
 // runInstantHelper is a manager with templates.
@@ -37,7 +39,11 @@ func runInstantHelper(d *Driver, what string) error {
 		}
 		return errors.Join(d.templates.make(ctx, l, &template{Key: key, Build: build}), d.Close())
 	}
-	if err := drivertest.Reach(ctx, d, booted(), drivertest.ToRun); err != nil {
+	machine := booted()
+	if what == startFork {
+		machine = instantFork()
+	}
+	if err := drivertest.Reach(ctx, d, machine, drivertest.ToRun); err != nil {
 		return err
 	}
 	err := repeat(ctx, func() error {
@@ -48,6 +54,57 @@ func runInstantHelper(d *Driver, what string) error {
 		return err
 	})
 	return errors.Join(err, d.Close())
+}
+
+// instantFork returns a machine that is made of the snapshot first.
+func instantFork() backend.Machine {
+	return booted(func(m *backend.Machine) {
+		m.Name, m.Snapshot, m.Image, m.DiskBytes = "fork", snapshotOf(1, "first").UID, &v1alpha1.Image{Snapshot: "first"}, 64<<20
+	})
+}
+
+// A manager killed while a machine that is made of a snapshot with memory goes on as itself is followed by one that completes that.
+func TestLongKilledWhileAForkGoesOn(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	source := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
+	w.run(source)
+	w.eventually("the guest answers", answers)
+	w.takesMemory(snapshotOf(1, "first"), source)
+	w.remove()
+	for _, at := range []string{
+		"memory linked for a fork", "fork prepared", "created", "memory loaded", "fork disconnected", "memory used", "memory removed", "awake",
+		"guest renamed", "fork complete",
+	} {
+		t.Run(at, func(t *testing.T) {
+			w.do(w.driver.Close())
+			t.Setenv(helperInstant, startFork)
+			if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
+				t.Fatalf("the manager was not killed at %q", at)
+			}
+			w.driver = nil
+			w.open()
+			if w.server().State == backend.StatePaused { // the controller resumes it
+				err := w.driver.Resume(t.Context(), instantFork().Identity)
+				if !errors.Is(err, backend.ErrUnavailable) { // its QEMU is about to end
+					w.do(err)
+				}
+			}
+			w.reach(instantFork(), drivertest.ToRun)
+			w.eventually("the guest answers", answers)
+			if !w.wasInstant(instantFork()) {
+				t.Error("it has booted")
+			}
+			if w.driver.machines[uid].def.GuestForked || w.hasMemory() {
+				t.Errorf("the guest does not know who it is, or its memory is there: %v", w.hasMemory())
+			}
+			w.reconnect()
+			w.typed("echo $(hostname)-$((40+2))")
+			w.shows("fork-42")
+			w.remove()
+		})
+	}
+	w.deleteSnapshot(snapshotOf(1, "first"))
 }
 
 // A manager killed while it makes a template leaves no process behind for the next one, and either a complete template or none.

@@ -71,6 +71,10 @@ func (m *machine) load(ctx context.Context) error {
 		return describeLoadFailure(proc, err, func(log string) string { return lastOutput(confinement.Named(log)) })
 	}
 	step("memory loaded")
+	// The next manager may let the guest go on as well as this one.
+	if err := m.disconnectFork(ctx, conn); err != nil {
+		return err
+	}
 	// From here on, the memory is never used again, whatever happens.
 	if err := m.recordAsleep(nil, func(def *definition) { def.StopRun, def.ClockStopped = "", true }); err != nil {
 		return err
@@ -114,14 +118,21 @@ func (m *machine) savedMemory() *savedMemory {
 
 // wakingLaunch returns what the machine was started with, without what fillFiles finds.
 func (m *machine) wakingLaunch() *launch {
+	m.mu.Lock()
+	machine, bootMemory, base := *m.startedWith(), m.def.BootMemory, m.def.Base
+	m.mu.Unlock()
+	machine.MemoryBytes = bootMemory // the rest was plugged
+	return m.newLaunch(machine, base)
+}
+
+// newLaunch returns a start of the machine, without what fillFiles finds.
+func (m *machine) newLaunch(machine backend.Machine, base *baseImage) *launch {
 	user := m.user()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	machine := *m.startedWith()
-	machine.MemoryBytes = m.def.BootMemory // the rest was plugged
 	return &launch{
 		machine: machine, user: user, programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: m.def.Base != nil || m.def.RootCopied || machine.DiskBytes > 0, base: m.def.Base,
+		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || m.def.RootCopied || machine.DiskBytes > 0, base: base,
 		mac: m.def.hardwareAddress(),
 	}
 }
@@ -234,8 +245,7 @@ func awaitLoaded(ctx context.Context, conn *qmp.Client) error {
 // discardMemory discards the saved memory of a machine whose QEMU has ended: it is off then.
 func (m *machine) discardMemory(cause backend.Cause, why string) error {
 	err := m.recordAsleep(nil, func(def *definition) {
-		now := time.Now()
-		def.Ended = &backend.Ended{Run: "memory-" + strconv.FormatInt(now.UnixNano(), 36), Cause: cause, Message: why, At: now}
+		def.Ended = newMemoryEnd(cause, why)
 	})
 	if err != nil {
 		return err
@@ -247,6 +257,12 @@ func (m *machine) discardMemory(cause backend.Cause, why string) error {
 	defer cancel()
 	_ = m.d.networks.sync(ctx, m.id.Namespace) // the network tries again
 	return nil
+}
+
+// newMemoryEnd returns the end of saved memory that is not used.
+func newMemoryEnd(cause backend.Cause, why string) *backend.Ended {
+	now := time.Now()
+	return &backend.Ended{Run: "memory-" + strconv.FormatInt(now.UnixNano(), 36), Cause: cause, Message: why, At: now}
 }
 
 // setClock sets the clock of a guest that has slept.

@@ -203,6 +203,7 @@ func (m *machine) check(conn *qmp.Client) error {
 	halted = m.halted
 	m.mu.Unlock()
 	m.endIfAsleep()
+	m.bootIfUnnamed()
 	if !halted || !hasFreeSpace(m.dir) {
 		return nil
 	}

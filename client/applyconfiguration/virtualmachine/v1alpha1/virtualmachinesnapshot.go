@@ -14,9 +14,9 @@ import (
 // VirtualMachineSnapshotApplyConfiguration represents a declarative configuration of the VirtualMachineSnapshot type for use
 // with apply.
 //
-// VirtualMachineSnapshot is a copy of the disks of a VirtualMachine at one moment. It is taken
-// once, also while the machine runs, and kept when the machine is deleted. A new machine is
-// made of it with spec.image.snapshot.
+// VirtualMachineSnapshot is a copy of the disks of a VirtualMachine at one moment, and of its
+// memory if spec.memory is true. It is taken once, also while the machine runs, and kept when
+// the machine is deleted. A new machine is made of it with spec.image.snapshot.
 type VirtualMachineSnapshotApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.

@@ -9,6 +9,11 @@ package v1alpha1
 type VirtualMachineSnapshotSpecApplyConfiguration struct {
 	// Name of a VirtualMachine of the same namespace. Immutable.
 	VirtualMachineName *string `json:"virtualMachineName,omitempty"`
+	// Whether the snapshot also has the memory of the machine, which must run or be asleep.
+	// The machine is halted while its memory is saved. A machine that is restored from the
+	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot.
+	// Immutable.
+	Memory *bool `json:"memory,omitempty"`
 }
 
 // VirtualMachineSnapshotSpecApplyConfiguration constructs a declarative configuration of the VirtualMachineSnapshotSpec type for use with
@@ -22,5 +27,13 @@ func VirtualMachineSnapshotSpec() *VirtualMachineSnapshotSpecApplyConfiguration 
 // If called multiple times, the VirtualMachineName field is set to the value of the last call.
 func (b *VirtualMachineSnapshotSpecApplyConfiguration) WithVirtualMachineName(value string) *VirtualMachineSnapshotSpecApplyConfiguration {
 	b.VirtualMachineName = &value
+	return b
+}
+
+// WithMemory sets the Memory field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Memory field is set to the value of the last call.
+func (b *VirtualMachineSnapshotSpecApplyConfiguration) WithMemory(value bool) *VirtualMachineSnapshotSpecApplyConfiguration {
+	b.Memory = &value
 	return b
 }

@@ -15,10 +15,13 @@ import (
 type VirtualMachineSnapshotStatusApplyConfiguration struct {
 	// Host that has the snapshot.
 	Host *HostApplyConfiguration `json:"host,omitempty"`
-	// When the snapshot was taken: the disks are as they were then.
+	// When the snapshot was taken: the disks and the memory are as they were then.
 	TakenAt *v1.Time `json:"takenAt,omitempty"`
 	// Space in bytes that the snapshot uses on the host, without the image of the machine.
 	Size *resource.Quantity `json:"size,omitempty"`
+	// Space in bytes of the saved memory, which is a part of size. Empty if the snapshot has no
+	// memory.
+	MemorySize *resource.Quantity `json:"memorySize,omitempty"`
 	// Disks in the snapshot: root, and those of spec.disks of the machine that are no
 	// VirtualDisks.
 	Disks []SnapshotDiskApplyConfiguration `json:"disks,omitempty"`
@@ -55,6 +58,14 @@ func (b *VirtualMachineSnapshotStatusApplyConfiguration) WithTakenAt(value v1.Ti
 // If called multiple times, the Size field is set to the value of the last call.
 func (b *VirtualMachineSnapshotStatusApplyConfiguration) WithSize(value resource.Quantity) *VirtualMachineSnapshotStatusApplyConfiguration {
 	b.Size = &value
+	return b
+}
+
+// WithMemorySize sets the MemorySize field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the MemorySize field is set to the value of the last call.
+func (b *VirtualMachineSnapshotStatusApplyConfiguration) WithMemorySize(value resource.Quantity) *VirtualMachineSnapshotStatusApplyConfiguration {
+	b.MemorySize = &value
 	return b
 }
 

@@ -12,6 +12,8 @@ import (
 var (
 	// ErrNotCreated means that the server is not complete, so that it has nothing to take a snapshot of.
 	ErrNotCreated = errors.New("the machine is not created yet")
+	// ErrNotRunning means that the server is neither on nor asleep, so that it has no memory.
+	ErrNotRunning = errors.New("the machine does not run")
 	// ErrNoDisks means that the server has no disks that a snapshot could have.
 	ErrNoDisks = errors.New("the machine has no disks")
 )
@@ -32,13 +34,15 @@ type SnapshotStore interface {
 
 	// TakeSnapshot begins to take a snapshot of a server, in the background. It does nothing while that is in progress or
 	// after a success; after a failure it begins the next attempt. The error is ErrNotFound or ErrNotCreated if there is no
-	// complete server, and ErrNoDisks if it has no disks.
-	TakeSnapshot(ctx context.Context, id SnapshotIdentity, of Identity) error
+	// complete server, ErrNoDisks if it has no disks, ErrNotRunning if its memory is wanted and it is off, and ErrInvalid if
+	// its memory cannot be in a snapshot.
+	TakeSnapshot(ctx context.Context, id SnapshotIdentity, of Source) error
 
 	// RestoreServer begins to replace the disks of a server that is off or asleep by those of one of its snapshots, in the background,
 	// once for each token: it does nothing if that is in progress or done. A disk that the snapshot does not have stays as it is. The
-	// server is off afterwards; memory that was saved is discarded. Either all disks are replaced or none, whenever the driver is
-	// killed. The error is ErrNotFound or ErrNotCreated if there is no complete server.
+	// server is off afterwards, or asleep if its memory is wanted and in the snapshot; memory that was saved before is discarded.
+	// Either everything is replaced or nothing, whenever the driver is killed. The error is ErrNotFound or ErrNotCreated if there is
+	// no complete server.
 	RestoreServer(ctx context.Context, id Identity, restore Restore) error
 
 	// DeleteSnapshot removes a snapshot, and ends an attempt to take it. It returns nil only after everything is gone, or if
@@ -55,12 +59,22 @@ type SnapshotIdentity struct {
 	Name      string    `json:"name"`
 }
 
+// Source is what a snapshot is taken of.
+type Source struct {
+	// Server is the server.
+	Server Identity
+	// Memory means that the snapshot also has its memory.
+	Memory bool
+}
+
 // Restore is a request to restore a server.
 type Restore struct {
 	// Token identifies the request.
 	Token string
 	// Snapshot is the snapshot of the server.
 	Snapshot SnapshotIdentity
+	// Memory means that the server goes on with the memory in the snapshot, if there is one. Otherwise it boots.
+	Memory bool
 }
 
 // FailedRestore is an attempt to restore a server that has failed and has changed nothing.
@@ -87,6 +101,8 @@ type SnapshotState struct {
 	Disks []SnapshotDisk
 	// AllocatedBytes is the space used in the file system.
 	AllocatedBytes int64
+	// MemoryBytes is the part of AllocatedBytes that is memory; 0 if there is none.
+	MemoryBytes int64
 }
 
 // SnapshotDisk is a disk in a snapshot.

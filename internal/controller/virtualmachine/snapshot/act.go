@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -26,7 +27,7 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot
 		if err := r.checkLive(ctx, s); err != nil {
 			return err
 		}
-		if err := seen.store.TakeSnapshot(calling, seen.id, seen.of); err != nil {
+		if err := seen.store.TakeSnapshot(calling, seen.id, backend.Source{Server: seen.of, Memory: s.Spec.Memory}); err != nil {
 			return fmt.Errorf("take the snapshot %s/%s: %w", s.Namespace, s.Name, err)
 		}
 	case remove:

@@ -35,6 +35,7 @@ func newSnapshot(changes ...func(*v1alpha1.VirtualMachineSnapshot)) *v1alpha1.Vi
 func unclaimed(s *v1alpha1.VirtualMachineSnapshot) { s.Finalizers = nil }
 func hostless(s *v1alpha1.VirtualMachineSnapshot)  { s.Status.Host = nil }
 func deleted(s *v1alpha1.VirtualMachineSnapshot)   { s.DeletionTimestamp = &metav1.Time{Time: now} }
+func withMemory(s *v1alpha1.VirtualMachineSnapshot) { s.Spec.Memory = true }
 func wasTaken(s *v1alpha1.VirtualMachineSnapshot)  { s.Status.TakenAt = &metav1.Time{Time: now} }
 
 // nowhere is the store of a test that does not call it.
@@ -66,6 +67,8 @@ func TestDecideAndSummarize(t *testing.T) {
 		{"it is taken", newSnapshot(), of(web, nil), nil, take, "False SnapshotInProgress", "being taken"},
 		{"the machine is not complete", newSnapshot(), of(web, nil), fmt.Errorf("take: %w", backend.ErrNotCreated), take, "False MachineNotCreated", "no disks yet"},
 		{"the machine has no disks", newSnapshot(), of(web, nil), fmt.Errorf("take: %w", backend.ErrNoDisks), take, "False InvalidSpec", "no disks"},
+		{"the machine has no memory", newSnapshot(withMemory), of(web, nil), fmt.Errorf("take: %w", backend.ErrNotRunning), take, "False MachineNotRunning", "start it"},
+		{"its memory cannot be in a snapshot", newSnapshot(withMemory), of(web, nil), fmt.Errorf("%w: it has UEFI firmware", backend.ErrInvalid), take, "False InvalidSpec", "UEFI"},
 		{"it is in progress", newSnapshot(), of(web, &backend.SnapshotState{Busy: true, Progress: "half"}), nil, wait, "False SnapshotInProgress", "Half"},
 		{"the last attempt failed", newSnapshot(), of(web, failed), nil, backOff, "False SnapshotFailed", "No space. The next attempt"},
 		{"the attempt was ended with its manager", newSnapshot(), of(web, &backend.SnapshotState{}), nil, take, "False SnapshotInProgress", "being taken"},

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
@@ -41,12 +42,19 @@ func (s *store) ObserveSnapshot(context.Context, backend.SnapshotIdentity) (back
 	return *s.state, nil
 }
 
-func (s *store) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Identity) error {
-	s.calls = append(s.calls, "take "+id.Name+" of "+of.Name)
+func (s *store) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Source) error {
+	call := "take " + id.Name + " of " + of.Server.Name
+	if of.Memory {
+		call += " with its memory"
+	}
+	s.calls = append(s.calls, call)
 	if s.err != nil {
 		return s.err
 	}
 	s.state = &backend.SnapshotState{Taken: true, TakenAt: time.Now(), AllocatedBytes: 1 << 20}
+	if of.Memory {
+		s.state.MemoryBytes = 1 << 19
+	}
 	return nil
 }
 
@@ -144,6 +152,30 @@ func (f *fixture) machine(host *v1alpha1.Host) {
 	f.do(f.client.Get(f.Context(), client.ObjectKeyFromObject(vm), vm))
 	vm.Status.Host = host
 	f.do(f.client.Status().Update(f.Context(), vm))
+}
+
+// A snapshot with memory waits until the machine runs, and says how large its memory is. Whether it has memory cannot be changed.
+func TestSnapshotWithMemory(t *testing.T) {
+	f := newFixture(t)
+	s := f.current()
+	s.Spec.Memory = true
+	if err := f.client.Update(t.Context(), s); !apierrors.IsInvalid(err) {
+		t.Errorf("a change of spec.memory: %v", err)
+	}
+	f.do(f.client.Delete(t.Context(), f.current()))
+	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name},
+		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web", Memory: true},
+	}))
+	f.machine(nil)
+	f.machine(&here)
+	f.store.err = backend.ErrNotRunning
+	f.expect(v1alpha1.ReasonMachineNotRunning)
+	f.store.err, f.store.calls = nil, nil
+	f.expect(v1alpha1.ReasonSnapshotTaken)
+	if s := f.current(); !slices.Contains(f.store.calls, "take before of web with its memory") || s.Status.MemorySize == nil || s.Status.MemorySize.String() != "512Ki" {
+		t.Errorf("calls: %v, status: %+v", f.store.calls, s.Status)
+	}
 }
 
 // A snapshot waits for its machine, is taken once, outlives the machine, and is deleted when the driver can.

@@ -27,6 +27,9 @@ func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan, act
 	if state := seen.state; state != nil && state.Taken && state.Lost == "" {
 		at := metav1.NewTime(state.TakenAt.UTC().Truncate(time.Second))
 		status.TakenAt, status.Size, status.Disks = &at, resource.NewQuantity(state.AllocatedBytes, resource.BinarySI), nil
+		if state.MemoryBytes > 0 {
+			status.MemorySize = resource.NewQuantity(state.MemoryBytes, resource.BinarySI)
+		}
 		for _, disk := range state.Disks {
 			status.Disks = append(status.Disks, v1alpha1.SnapshotDisk{Name: disk.Name, Size: *resource.NewQuantity(disk.VirtualBytes, resource.BinarySI)})
 		}
@@ -64,6 +67,8 @@ func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
 	case p.action == notCreated, errors.Is(err, backend.ErrNotFound), errors.Is(err, backend.ErrNotCreated):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotCreated, "The machine %s has no disks yet: the snapshot is taken when it has", name)
+	case errors.Is(err, backend.ErrNotRunning):
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotRunning, "The machine %s is off, so that it has no memory: start it, or create a VirtualMachineSnapshot without memory", name)
 	case err != nil && !kube.IsStale(err):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. Keelson retries", err)
 	case p.action == backOff:
@@ -94,7 +99,8 @@ func describeHosts(s *v1alpha1.VirtualMachineSnapshot, seen observation) string 
 
 // waits reports whether an error is that something else has to happen first, which is looked for again.
 func waits(err error) bool {
-	return errors.Is(err, backend.ErrInProgress) || errors.Is(err, backend.ErrNotFound) || errors.Is(err, backend.ErrNotCreated) || errors.Is(err, backend.ErrNoDisks)
+	return errors.Is(err, backend.ErrInProgress) || errors.Is(err, backend.ErrNotFound) || errors.Is(err, backend.ErrNotCreated) ||
+		errors.Is(err, backend.ErrNotRunning) || errors.Is(err, backend.ErrNoDisks)
 }
 
 // finish writes the status if it changed, then records events.
