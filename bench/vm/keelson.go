@@ -51,6 +51,11 @@ func (b *bench) create(ctx context.Context, s *harness.Sample, userData string) 
 	if err != nil {
 		return nil, err
 	}
+	return b.createIn(ctx, s, namespace, func(i int) *v1alpha1.VirtualMachine { return newVirtualMachine(namespace, i, userData) })
+}
+
+// createIn creates machines in a namespace without others, and waits until all are ready.
+func (b *bench) createIn(ctx context.Context, s *harness.Sample, namespace string, newMachine func(i int) *v1alpha1.VirtualMachine) (*group, error) {
 	vms := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace)
 	w, err := harness.Watch(ctx, vms)
 	if err != nil {
@@ -67,7 +72,7 @@ func (b *bench) create(ctx context.Context, s *harness.Sample, userData string) 
 	defer o.Stop()
 	g := &group{namespace: namespace, began: time.Now()}
 	err = b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
-		_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Create(ctx, newVirtualMachine(namespace, i, userData), metav1.CreateOptions{})
+		_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Create(ctx, newMachine(i), metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {

@@ -29,6 +29,8 @@ const (
 	keelson = "VirtualMachine"
 	// instant: the same, by a manager with --vm-instant-start, whose machines start from a template.
 	instant = "from a template"
+	// forked: machines that go on with the memory of another one.
+	forked = "fork with memory"
 	// steadyEmpty and steadyFull: a manager without machines, and with idle ones; restarted: one that was started again.
 	steadyEmpty = "without machines"
 	steadyFull  = "with them"
@@ -39,7 +41,9 @@ const (
 const (
 	aloneSize      = 1
 	instantLimit   = 300.0 // milliseconds until a machine from a template is ready
-	aloneLimit     = 150.0 // milliseconds above bare QEMU until the guest is ready
+	forksSize      = 10
+	forksLimit     = 2000.0 // milliseconds until the last of so many forks is ready
+	aloneLimit     = 150.0  // milliseconds above bare QEMU until the guest is ready
 	crowdSize      = 50
 	crowdLimit     = 1.1    // times bare QEMU until the last guest is ready
 	userSpaceLimit = 2000.0 // milliseconds from the start of QEMU
@@ -116,6 +120,9 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 		return err
 	}
 	if err := b.measureInstant(ctx); err != nil {
+		return err
+	}
+	if err := b.measureForks(ctx); err != nil {
 		return err
 	}
 	if len(*b.traffic) > 0 {
@@ -214,13 +221,16 @@ func (b *bench) report() {
 	if took := ready(instant, aloneSize); took > 0 {
 		b.Target("1 machine from a template: ready", "≤", instantLimit, 1000*took, " ms", "from its creation until its agent has answered")
 	}
+	if took := ready(forked, forksSize); took > 0 {
+		b.Target("10 forks with memory: last ready", "≤", forksLimit, 1000*took, " ms", "from the first creation; the snapshot was taken before")
+	}
 	if took, least := ready(keelson, crowdSize), ready(bare, crowdSize); least > 0 {
 		b.Target(fmt.Sprintf("%d machines: last one ready, in times of bare QEMU", crowdSize), "≤", crowdLimit, took/least, "×",
 			fmt.Sprintf("%s, and bare %s", harness.Seconds(took), harness.Seconds(least)))
 	}
 	for _, n := range *b.sizes {
 		b.Printf("\n## %d at once\n", n)
-		b.SampleTable(n, []string{bare, keelson, instant}, append(harness.Distribution("ready", harness.Seconds),
+		b.SampleTable(n, []string{bare, keelson, instant, forked}, append(harness.Distribution("ready", harness.Seconds),
 			harness.Column{Header: "× bare", Figure: "ready", Stat: harness.Last, Over: bare},
 			harness.Column{Header: "user space, p50", Figure: "user space", Stat: harness.P50, Format: harness.Seconds},
 			harness.Column{Header: "gone", Figure: "gone", Stat: harness.Last, Format: harness.Seconds},
