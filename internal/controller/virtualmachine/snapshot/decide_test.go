@@ -32,11 +32,11 @@ func newSnapshot(changes ...func(*v1alpha1.VirtualMachineSnapshot)) *v1alpha1.Vi
 	return s
 }
 
-func unclaimed(s *v1alpha1.VirtualMachineSnapshot) { s.Finalizers = nil }
-func hostless(s *v1alpha1.VirtualMachineSnapshot)  { s.Status.Host = nil }
-func deleted(s *v1alpha1.VirtualMachineSnapshot)   { s.DeletionTimestamp = &metav1.Time{Time: now} }
+func unclaimed(s *v1alpha1.VirtualMachineSnapshot)  { s.Finalizers = nil }
+func hostless(s *v1alpha1.VirtualMachineSnapshot)   { s.Status.Host = nil }
+func deleted(s *v1alpha1.VirtualMachineSnapshot)    { s.DeletionTimestamp = &metav1.Time{Time: now} }
 func withMemory(s *v1alpha1.VirtualMachineSnapshot) { s.Spec.Memory = true }
-func wasTaken(s *v1alpha1.VirtualMachineSnapshot)  { s.Status.TakenAt = &metav1.Time{Time: now} }
+func wasTaken(s *v1alpha1.VirtualMachineSnapshot)   { s.Status.TakenAt = &metav1.Time{Time: now} }
 
 // nowhere is the store of a test that does not call it.
 type nowhere struct{ backend.SnapshotStore }
