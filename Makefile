@@ -93,6 +93,12 @@ node: ## Build bin/node, the programs of a real node (2 minutes the first time)
 	mkdir -p $(BIN)/node
 	cd node && $(NODE_BUILD) go build -ldflags '-s -w' -o ../$(BIN)/node/ ./cmd/... $$(go list tool)
 
+# The go command knows best whether this is up to date.
+.PHONY: s3server
+s3server: ## Build bin/s3server, the server for the tests of a snapshot store (2 minutes the first time)
+	mkdir -p $(BIN)
+	cd test/s3server && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../$(BIN)/s3server .
+
 .PHONY: debian
 debian: ## Build bin/debian, the cloud image for a test of its disks and logins (some minutes; cached)
 	hack/debian-image.sh bin/debian/disk.qcow2
@@ -115,7 +121,7 @@ LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/
 LONG_PACKAGES = $(LONGEST) $(filter-out $(LONGEST),$(addprefix ./,$(sort $(patsubst %/,%,$(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron'))))))
 
 .PHONY: test-needs
-test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node
+test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node s3server
 	@hack/require.sh gcc qemu-system-x86_64 qemu-img /usr/share/OVMF/OVMF_CODE_4M.fd runc iptables nft systemd-analyze ssh curl pkill
 	@hack/require.sh chromium node npm || echo "Without Chromium and npm the tests of the console's page are skipped; all else works." >&2
 	if command -v npm >/dev/null; then cd console && npm ci --silent --ignore-scripts >&2; fi # axe-core, for tests in Chromium

@@ -2,7 +2,6 @@ package manager
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 
@@ -19,7 +18,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/engine/rke"
 	"github.com/keelson-dev/keelson/internal/node"
-	"github.com/keelson-dev/keelson/internal/objectstore"
 )
 
 // clusterNodes is the number of simulated nodes of a local cluster.
@@ -72,12 +70,9 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 
 // addSnapshotStore adds the controller of the copies of ClusterSnapshots. Without a store, it ends the deletion of those that had one.
 func (o *Options) addSnapshotStore(mgr ctrl.Manager, options controller.Options, files store.Files) error {
-	var copies objectstore.Store
-	if o.SnapshotStore != "" {
-		var err error
-		if copies, err = objectstore.Open(o.SnapshotStore); err != nil {
-			return fmt.Errorf("open the store of --snapshot-store: %w", err)
-		}
+	copies, err := o.SnapshotStore.Open()
+	if err != nil {
+		return err
 	}
 	return store.Add(mgr, options, files, copies)
 }

@@ -86,9 +86,8 @@ type Options struct {
 	ClusterRealNodes bool
 	// ClusterAddresses are the networks, such as 10.0.0.0/8, in which spec.apiServer.address of Clusters may be, besides loopback.
 	ClusterAddresses []string
-	// SnapshotStore is the location of the store to which ClusterSnapshots are copied: the absolute path of a directory.
-	// Empty: none.
-	SnapshotStore string
+	// SnapshotStore is the store to which ClusterSnapshots are copied.
+	SnapshotStore objectstore.Options
 	// NodePrograms returns the folder with the programs of real nodes. Nil: not available.
 	NodePrograms func() (string, error)
 
@@ -179,8 +178,7 @@ func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 		"allow Clusters with spec.nodes.real. Who may create Pods in one has the rights of the manager on this host, by volumes and privileged containers")
 	fs.StringSliceVar(&o.ClusterAddresses, "cluster-address-allow", o.ClusterAddresses,
 		"`networks` with addresses of this host, such as 10.0.0.0/8, at which APIs of Clusters may listen besides loopback (spec.apiServer.address)")
-	fs.StringVar(&o.SnapshotStore, "snapshot-store", o.SnapshotStore,
-		"`directory` of another host, such as a mount, to which ClusterSnapshots are copied. It must exist")
+	o.SnapshotStore.AddFlags(fs)
 	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "limit for one run of rke")
 }
 
@@ -267,8 +265,8 @@ func (o *Options) validate(all []Controller) error {
 	if _, err := parseNetworks(o.ClusterAddresses); err != nil {
 		wrong("cluster-address-allow", strings.Join(o.ClusterAddresses, ","), "%v", err)
 	}
-	if err := objectstore.Check(o.SnapshotStore); o.SnapshotStore != "" && err != nil {
-		errs = append(errs, fmt.Errorf("--snapshot-store: %w", err)) // without the value: it may have credentials
+	if err := o.SnapshotStore.Validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.RKETimeout < time.Minute {
 		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot create a cluster faster")

@@ -31,20 +31,17 @@ type dir struct {
 func checkDir(location string) error {
 	switch {
 	case strings.Contains(location, "://"):
-		return errors.New("must be the absolute path of a directory")
+		return errors.New("--snapshot-store: must be the absolute path of a directory, or s3://BUCKET/PREFIX")
 	case !filepath.IsAbs(location):
-		return errors.New("must be an absolute path")
+		return errors.New("--snapshot-store: must be an absolute path, or s3://BUCKET/PREFIX")
 	case filepath.Clean(location) == "/":
-		return errors.New("must be a directory of its own")
+		return errors.New("--snapshot-store: must be a directory of its own")
 	}
 	return nil
 }
 
-func newDir(location string) (*dir, error) {
-	if err := checkDir(location); err != nil {
-		return nil, err
-	}
-	return &dir{root: filepath.Clean(location), looking: make(chan struct{}, 1)}, nil
+func newDir(location string) *dir {
+	return &dir{root: filepath.Clean(location), looking: make(chan struct{}, 1)}
 }
 
 // Location implements Store.

@@ -1,5 +1,5 @@
-// Package objectstore keeps objects off this host, in a directory such as a mounted file system. An object appears as a whole or not
-// at all.
+// Package objectstore keeps objects off this host, in a directory such as a mounted file system, or in a bucket of a server of the S3
+// protocol. An object appears as a whole or not at all.
 package objectstore
 
 import (
@@ -23,9 +23,3 @@ type Store interface {
 	// Delete deletes an object and what is left of a Put that was interrupted. It is not an error if there is neither.
 	Delete(ctx context.Context, name string) error
 }
-
-// Check returns what is wrong with a location for Open; nil if nothing is. It looks at nothing but the text.
-func Check(location string) error { return checkDir(location) }
-
-// Open returns the store at a location, which is the absolute path of a directory. It does not look at the directory.
-func Open(location string) (Store, error) { return newDir(location) }

@@ -23,6 +23,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/objectstore"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -48,7 +49,7 @@ type options struct {
 	rkeBinary       string
 	rkeConfigDirs   confine.Dirs
 	addresses       []string // of Clusters
-	snapshotStore   string
+	snapshotStore   objectstore.Options
 	given           map[string]string // the flags of the instance that were set, by name
 	reportFD        int               // descriptor for the events of the background process of --detach
 }
@@ -111,8 +112,7 @@ func New() *cobra.Command {
 	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
 	fs.StringSliceVar(&o.addresses, "cluster-address-allow", o.addresses,
 		"`networks` with addresses of this host at which APIs of Clusters may listen (spec.apiServer.address)")
-	fs.StringVar(&o.snapshotStore, "snapshot-store", "",
-		"`directory` of another host, such as a mount, to which ClusterSnapshots are copied. It must exist")
+	o.snapshotStore.AddFlags(fs)
 	fs.StringSliceVar((*[]string)(&o.rkeConfigDirs), "rke-config-dirs", o.rkeConfigDirs,
 		"`directories` from which spec.configPath of Clusters and Kubeconfigs may name files")
 	o.logging.AddFlags(fs)

@@ -91,7 +91,7 @@ func (f *fixture) restart(root string) {
 	var store objectstore.Store
 	if root != "" {
 		var err error
-		store, err = objectstore.Open(root)
+		store, err = objectstore.Options{Location: root}.Open()
 		f.do(err)
 	}
 	f.Reconciler = NewReconciler(f.client, f.client, f.host, store, f.recorder, f.clock)

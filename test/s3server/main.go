@@ -1,0 +1,64 @@
+// Command s3server is a server of the S3 protocol for tests: the gateway of Versity with the files of a directory. It verifies
+// signatures, and writes an object as a whole. The test starts it with a port, so that it comes back at the same address:
+//
+//	AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… s3server HOST:PORT DIR
+//
+// A folder of DIR/buckets is a bucket. With DIR/tls.crt and DIR/tls.key, it serves TLS.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/versity/versitygw/backend/meta"
+	"github.com/versity/versitygw/backend/posix"
+	"github.com/versity/versitygw/embedgw"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: s3server HOST:PORT DIR")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+// run serves the buckets of a directory until ctx ends.
+func run(ctx context.Context, address, dir string) error {
+	buckets, about := filepath.Join(dir, "buckets"), filepath.Join(dir, "metadata") // not every file system has extended attributes
+	for _, path := range []string{buckets, about} {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return err
+		}
+	}
+	metadata, err := meta.NewSideCar(about)
+	if err != nil {
+		return err
+	}
+	files, err := posix.New(buckets, metadata, posix.PosixOpts{SideCarDir: about, Concurrency: 16})
+	if err != nil {
+		return err
+	}
+	config := &embedgw.Config{
+		RootUserAccess: os.Getenv("AWS_ACCESS_KEY_ID"), RootUserSecret: os.Getenv("AWS_SECRET_ACCESS_KEY"),
+		Ports: []string{address}, MaxConnections: 64, MaxRequests: 64, MultipartMaxParts: 10000, HealthPath: "/health",
+	}
+	if certificate := filepath.Join(dir, "tls.crt"); exists(certificate) {
+		config.CertFile, config.KeyFile = certificate, filepath.Join(dir, "tls.key")
+	}
+	return embedgw.RunVersityGW(ctx, files, config)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
