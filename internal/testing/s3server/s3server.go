@@ -14,6 +14,9 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -99,6 +102,22 @@ func (s *Server) Location(bucket, prefix string) string {
 // Path returns the path of the file with an object, or of the folder of several. It is not there if there is none.
 func (s *Server) Path(key ...string) string {
 	return filepath.Join(append([]string{s.dir, "buckets", Bucket}, key...)...)
+}
+
+// Incomplete returns the number of uploads that have parts and are not complete.
+func (s *Server) Incomplete() int {
+	s.t.Helper()
+	client, err := minio.NewCore(s.Address, &minio.Options{
+		Creds: credentials.NewStaticV4("keelson", s.secret, ""), Secure: true, Transport: s.client.Transport,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	found, err := client.ListMultipartUploads(s.t.Context(), Bucket, "", "", "", "", 1000)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return len(found.Uploads)
 }
 
 // Restart starts a server that is stopped, with all objects, at the address it had.

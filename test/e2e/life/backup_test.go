@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/keelson-dev/keelson/internal/testing/s3server"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -59,7 +60,8 @@ func TestLongBackup(t *testing.T) {
 	m.OK(t, "keelson", "down", "--delete-data")
 }
 
-// TestLongSnapshotStore loses a host with a Cluster, and makes the Cluster again on another one from the copy of its snapshot.
+// TestLongSnapshotStore copies the snapshot of a Cluster to a directory, and, with other flags, to a bucket. It loses the host, and makes
+// the Cluster again on another one from the copy in the bucket.
 func TestLongSnapshotStore(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -67,23 +69,44 @@ func TestLongSnapshotStore(t *testing.T) {
 	if err := os.Mkdir(store, 0o700); err != nil {
 		t.Fatal(err)
 	}
+	server := s3server.Start(t)
+	toBucket := []string{"keelson", "up", "--detach", "--snapshot-store", server.Location(s3server.Bucket, "a/prefix"),
+		"--snapshot-store-credentials", server.Credentials, "--snapshot-store-ca", server.CA}
 	m.OK(t, "keelson", "up", "--detach", "--snapshot-store", store)
 	user := m.withCluster()
 	user.OK(t, "keelson", "cluster", "create", "inner", "--wait")
 	m.inner(t, "inner").OK(t, "kubectl", "create", "configmap", "inside", "--from-literal=a=b")
 	user.OK(t, "keelson", "cluster", "snapshot", "inner", "--name", "before", "--wait")
 	user.OK(t, "kubectl", "wait", "--for=condition=Stored", "clustersnapshot/before", "--timeout", transcript.WaitTimeout.String())
-	location := user.OK(t, "kubectl", "get", "clustersnapshot/before", "-o", "jsonpath={.status.location}")
+	locationOf := []string{"kubectl", "get", "clustersnapshot/before", "-o", "jsonpath={.status.location}"}
+	location := user.OK(t, locationOf...)
 	isClosedToOthers(t, location)
+
+	m.OK(t, toBucket...)
+	inBucket := user.Until(t, "it is in the bucket", func(l string) bool { return strings.HasPrefix(l, "s3://") }, locationOf...)
+	copied := server.Path("a", "prefix", "inner", filepath.Base(location))
+	if !strings.HasPrefix(inBucket, "s3://"+s3server.Bucket+"/a/prefix/inner/"+filepath.Base(location)+"?endpoint=") {
+		t.Errorf("the location: %s", inBucket)
+	}
+	for _, place := range []string{location, copied} {
+		if _, err := os.Stat(filepath.Join(place, "snapshot.json")); err != nil {
+			t.Errorf("the copy: %v", err)
+		}
+	}
+	for _, file := range []string{filepath.Join(m.data(), "logs", "keelson.log"), filepath.Join(m.data(), "up.json")} {
+		if strings.Contains(read(t, file), server.Secret()) {
+			t.Errorf("%s contains the secret of the bucket", file)
+		}
+	}
 	m.OK(t, "keelson", "down", "--delete-data")
 
-	m.OK(t, "keelson", "up", "--detach", "--snapshot-store", store)
+	m.OK(t, toBucket...)
 	user.Stdin = `{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: ClusterSnapshot, metadata: {name: found}, spec: {clusterName: inner, stored: ` + filepath.Base(location) + `}}`
 	user.OK(t, "kubectl", "create", "-f", "-")
 	user.OK(t, "keelson", "cluster", "create", "again", "--from", "found", "--wait")
 	m.inner(t, "again").OK(t, "kubectl", "get", "configmap", "inside")
 	user.OK(t, "kubectl", "delete", "clustersnapshot/found")
-	if _, err := os.Stat(filepath.Join(location, "snapshot.json")); err != nil {
+	if _, err := os.Stat(filepath.Join(copied, "snapshot.json")); err != nil {
 		t.Errorf("the copy, which is not of this host: %v", err)
 	}
 	m.OK(t, "keelson", "down", "--delete-data")

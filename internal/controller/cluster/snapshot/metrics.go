@@ -28,13 +28,20 @@ func register(reader client.Reader) {
 	current.reader = reader
 }
 
-// collector reads the sizes of ClusterSnapshots at each scrape.
+// collector reads the sizes and the conditions of ClusterSnapshots at each scrape.
 type collector struct{}
 
-var sizeDesc = prometheus.NewDesc("keelson_clustersnapshot_size_bytes", "Size of a ClusterSnapshot on the host.", []string{"name", "cluster"}, nil)
+var (
+	sizeDesc       = prometheus.NewDesc("keelson_clustersnapshot_size_bytes", "Size of a ClusterSnapshot on the host.", []string{"name", "cluster"}, nil)
+	conditionsDesc = prometheus.NewDesc("keelson_clustersnapshot_conditions", "ClusterSnapshots by condition, its status and its reason.",
+		[]string{"condition", "status", "reason"}, nil)
+)
 
 // Describe implements prometheus.Collector.
-func (collector) Describe(ch chan<- *prometheus.Desc) { ch <- sizeDesc }
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	ch <- sizeDesc
+	ch <- conditionsDesc
+}
 
 // Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
@@ -51,9 +58,17 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	if reader.List(ctx, &snapshots, client.UnsafeDisableDeepCopy) != nil {
 		return // the cache has not started or has stopped
 	}
+	conditions := map[[3]string]int{}
 	for i := range snapshots.Items {
-		if s := &snapshots.Items[i]; s.Status.Size != nil {
+		s := &snapshots.Items[i]
+		if s.Status.Size != nil {
 			ch <- prometheus.MustNewConstMetric(sizeDesc, prometheus.GaugeValue, float64(s.Status.Size.Value()), s.Name, s.Spec.ClusterName)
 		}
+		for _, c := range s.Status.Conditions {
+			conditions[[3]string{c.Type, string(c.Status), c.Reason}]++
+		}
+	}
+	for labels, count := range conditions {
+		ch <- prometheus.MustNewConstMetric(conditionsDesc, prometheus.GaugeValue, float64(count), labels[:]...)
 	}
 }

@@ -3,7 +3,9 @@ package store
 import (
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,63 +20,101 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/objectstore"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/s3server"
 )
-
-func TestMain(m *testing.M) { env.Main(m) }
 
 const content = "all objects of the cluster"
 
-// host has the files of snapshots in a directory.
-type host struct{ dir string }
-
-func (h host) path(uid types.UID) string { return filepath.Join(h.dir, string(uid)) }
-
-func (h host) OpenSnapshot(uid types.UID) ([]byte, *os.File, error) {
-	data, err := os.Open(h.path(uid))
-	if os.IsNotExist(err) {
-		return nil, nil, nil
-	}
-	return []byte(`{"cluster":"demo"}`), data, err
+// place is a store that a test can take away.
+type place struct {
+	options objectstore.Options
+	// root is the directory with the objects.
+	root       string
+	away, back func()
+	// saysAway is in the message while it is away.
+	saysAway string
+	// left returns the number of writes that were interrupted and still take space.
+	left func() int
 }
 
-func (h host) AddSnapshot(uid types.UID, _ []byte, write func(io.Writer) error) error {
-	var all strings.Builder
-	if err := write(&all); err != nil {
+// places are the stores that there are.
+var places = map[string]func(t *testing.T) place{
+	"directory": func(t *testing.T) place {
+		root := filepath.Join(t.TempDir(), "store")
+		away := root + "-away"
+		rename := func(from, to string) func() {
+			return func() {
+				if err := os.Rename(from, to); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := os.Mkdir(root, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		left := func() int { return len(filesIn(t, root, ".partial-")) }
+		return place{objectstore.Options{Location: root}, root, rename(root, away), rename(away, root), "there is no directory " + root, left}
+	},
+	"bucket": func(t *testing.T) place {
+		server := s3server.Start(t)
+		options := objectstore.Options{Location: server.Location(s3server.Bucket, "a/prefix"), Credentials: server.Credentials, CA: server.CA}
+		return place{options, server.Path("a", "prefix"), server.Stop, server.Restart, "no connection to the S3 server", server.Incomplete}
+	},
+}
+
+// filesIn returns the names of the files below a directory that contain a text.
+func filesIn(t *testing.T, root, part string) []string {
+	t.Helper()
+	names := []string{}
+	err := filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && !entry.IsDir() && strings.Contains(entry.Name(), part) {
+			names = append(names, filepath.Base(path))
+		}
 		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
 	}
-	return os.WriteFile(h.path(uid), []byte(all.String()), 0o600)
+	return names
 }
 
-func (h host) RemoveSnapshot(uid types.UID) error {
-	if err := os.Remove(h.path(uid)); !os.IsNotExist(err) {
-		return err
+// onEach runs a test with each store.
+func onEach(t *testing.T, run func(*fixture)) {
+	for name, open := range places {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(newFixture(t, open(t)))
+		})
 	}
-	return nil
 }
 
-// fixture has a Reconciler that the test calls, and a store in a directory.
+// fixture has a Reconciler that the test calls, and a store.
 type fixture struct {
 	*testing.T
 	*Reconciler
+	place
 	client   client.WithWatch
 	clock    *clocktesting.FakeClock
 	recorder *events.FakeRecorder
 	name     string // of the first snapshot and of the Cluster
-	host     host
-	root     string // of the store
+	content  string // of snapshots
+	dir      string // of the snapshots on this host
+	engine   *local.Engine
 }
 
-func newFixture(t *testing.T) *fixture {
+func newFixture(t *testing.T, p place) *fixture {
 	t.Helper()
-	t.Parallel()
 	f := &fixture{
-		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), name: env.Namespace(t),
-		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), host: host{t.TempDir()}, root: t.TempDir(),
+		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), name: env.Namespace(t), content: content, place: p,
+		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), dir: t.TempDir(),
 	}
-	f.restart(f.root)
+	f.engine = local.New(local.Options{Snapshots: f.dir})
+	t.Cleanup(func() { f.do(f.engine.Close()) })
+	f.restart(f.options)
 	return f
 }
 
@@ -85,16 +125,12 @@ func (f *fixture) do(err error) {
 	}
 }
 
-// restart makes a new Reconciler with the store in a directory; none if it is empty.
-func (f *fixture) restart(root string) {
+// restart makes a new Reconciler with a store; none if the options are empty.
+func (f *fixture) restart(options objectstore.Options) {
 	f.Helper()
-	var store objectstore.Store
-	if root != "" {
-		var err error
-		store, err = objectstore.Options{Location: root}.Open()
-		f.do(err)
-	}
-	f.Reconciler = NewReconciler(f.client, f.client, f.host, store, f.recorder, f.clock)
+	store, err := options.Open()
+	f.do(err)
+	f.Reconciler = NewReconciler(f.client, f.client, f.engine, store, f.recorder, f.clock)
 }
 
 // create creates a ClusterSnapshot. One without a named copy is taken.
@@ -111,9 +147,31 @@ func (f *fixture) create(name, stored string) *v1alpha1.ClusterSnapshot {
 // take does what the controller of ClusterSnapshots does.
 func (f *fixture) take(s *v1alpha1.ClusterSnapshot) {
 	f.Helper()
-	f.do(os.WriteFile(f.host.path(s.UID), []byte(content), 0o600))
+	f.save(s.UID)
 	s.Status.TakenAt = &metav1.Time{Time: f.clock.Now().Truncate(time.Second)}
 	f.do(f.client.Status().Update(f.Context(), s))
+}
+
+// save writes the files of a snapshot.
+func (f *fixture) save(uid types.UID) {
+	f.Helper()
+	f.do(f.engine.AddSnapshot(uid, []byte(`{"cluster":"`+f.name+`","version":"v1.36.3"}`), func(to io.Writer) error {
+		_, err := io.WriteString(to, f.content)
+		return err
+	}))
+}
+
+// saved returns the data of a snapshot on this host; empty if there is none.
+func (f *fixture) saved(uid types.UID) string {
+	f.Helper()
+	_, data, err := f.engine.OpenSnapshot(uid)
+	f.do(err)
+	if data == nil {
+		return ""
+	}
+	content, err := io.ReadAll(data)
+	f.do(errors.Join(err, data.Close()))
+	return string(content)
 }
 
 // get returns the ClusterSnapshot, nil if it is gone.
@@ -155,149 +213,141 @@ func (f *fixture) expect(name, want string) string {
 }
 
 // copies returns the names of the files in the store.
-func (f *fixture) copies() []string {
-	f.Helper()
-	names := []string{}
-	f.do(filepath.WalkDir(f.root, func(path string, entry os.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			names = append(names, filepath.Base(path))
-		}
-		return err
-	}))
-	return names
-}
+func (f *fixture) copies() []string { return filesIn(f.T, f.root, "") }
 
 // A snapshot is copied once, read back where its files are missing, also under another name, and takes its copy along.
-func TestLifeOfACopy(t *testing.T) {
-	f := newFixture(t)
+func TestLifeOfACopy(t *testing.T) { onEach(t, lifeOfACopy) }
+
+func lifeOfACopy(f *fixture) {
 	f.create(f.name, "")
 	f.expect(f.name, v1alpha1.ReasonStored)
 	s := f.get(f.name)
-	if want := filepath.Join(f.root, f.name, f.name+"-"+string(s.UID)); s.Status.Location != want || !slices.Contains(s.Finalizers, v1alpha1.StoreFinalizer) {
-		t.Errorf("location: %s, want %s; finalizers %v", s.Status.Location, want, s.Finalizers)
+	if want := f.store.Location(nameOf(s)); s.Status.Location != want || !slices.Contains(s.Finalizers, v1alpha1.StoreFinalizer) {
+		f.Errorf("location: %s, want %s; finalizers %v", s.Status.Location, want, s.Finalizers)
 	}
 	if got := f.copies(); !slices.Equal(got, []string{dataObject, recordObject}) {
-		t.Errorf("the store has %v", got)
+		f.Errorf("the store has %v", got)
 	}
 
-	f.do(f.host.RemoveSnapshot(s.UID)) // a lost disk
+	f.do(f.engine.RemoveSnapshot(s.UID)) // a lost disk
 	f.expect(f.name, v1alpha1.ReasonStored)
-	if got, err := os.ReadFile(f.host.path(s.UID)); err != nil || string(got) != content {
-		t.Errorf("read from the store: %q, %v", got, err)
+	if got := f.saved(s.UID); got != content {
+		f.Errorf("read from the store: %q", got)
 	}
 
-	other := f.create(f.name+"-new", filepath.Base(s.Status.Location))
+	other := f.create(f.name+"-new", path.Base(nameOf(s)))
 	f.expect(other.Name, v1alpha1.ReasonStored)
-	if got, err := os.ReadFile(f.host.path(other.UID)); err != nil || string(got) != content {
-		t.Errorf("read by another ClusterSnapshot: %q, %v", got, err)
+	if got := f.saved(other.UID); got != content {
+		f.Errorf("read by another ClusterSnapshot: %q", got)
 	}
-	f.do(f.client.Delete(t.Context(), other))
+	f.do(f.client.Delete(f.Context(), other))
 	f.expect(other.Name, "gone")
 	if got := f.copies(); len(got) != 2 {
-		t.Errorf("the other ClusterSnapshot has deleted the copy: %v", got)
+		f.Errorf("the other ClusterSnapshot has deleted the copy: %v", got)
 	}
 	missing := f.create(f.name+"-missing", "missing")
 	f.expect(missing.Name, v1alpha1.ReasonCopyMissing)
-	f.do(f.client.Delete(t.Context(), missing))
+	f.do(f.client.Delete(f.Context(), missing))
 	f.expect(missing.Name, "gone")
 
-	f.do(f.client.Delete(t.Context(), s))
+	f.do(f.client.Delete(f.Context(), s))
 	f.expect(f.name, "gone")
-	entries, err := os.ReadDir(f.root)
-	if err != nil || len(entries) > 0 {
-		t.Errorf("after the deletion the store has %v, %v", entries, err)
+	if got := f.copies(); len(got) > 0 {
+		f.Errorf("after the deletion the store has %v", got)
 	}
 }
 
 // A copy that was changed is not used.
-func TestDamagedCopy(t *testing.T) {
-	f := newFixture(t)
+func TestDamagedCopy(t *testing.T) { onEach(t, damagedCopy) }
+
+func damagedCopy(f *fixture) {
 	s := f.create(f.name, "")
 	f.expect(f.name, v1alpha1.ReasonStored)
-	f.do(f.host.RemoveSnapshot(s.UID))
-	file := filepath.Join(f.get(f.name).Status.Location, dataObject)
+	f.do(f.engine.RemoveSnapshot(s.UID))
+	file := filepath.Join(f.root, nameOf(s), dataObject)
 	for _, damaged := range []string{strings.ToUpper(content), content[1:], content + "x"} {
 		f.do(os.WriteFile(file, []byte(damaged), 0o600))
 		if message := f.expect(f.name, v1alpha1.ReasonStoreFailed); !strings.Contains(message, "damaged") {
-			t.Errorf("%q: %s", damaged, message)
+			f.Errorf("%q: %s", damaged, message)
 		}
-		if _, data, _ := f.host.OpenSnapshot(s.UID); data != nil {
-			t.Fatalf("%q was used", damaged)
+		if got := f.saved(s.UID); got != "" {
+			f.Fatalf("%q was used", got)
 		}
 	}
 	f.do(os.WriteFile(file, []byte(content), 0o600))
 	f.expect(f.name, v1alpha1.ReasonStored)
-	f.do(f.client.Delete(t.Context(), f.get(f.name)))
+	f.do(f.client.Delete(f.Context(), f.get(f.name)))
 	f.expect(f.name, "gone")
 }
 
 // A store that is away is a condition, and a deletion waits for it, unless the user or the administrator says otherwise.
-func TestStoreIsAway(t *testing.T) {
-	f := newFixture(t)
-	away := f.root + "-away"
-	f.do(os.Rename(f.root, away))
+func TestStoreIsAway(t *testing.T) { onEach(t, storeIsAway) }
+
+func storeIsAway(f *fixture) {
+	f.away()
 	f.create(f.name, "")
-	if message := f.expect(f.name, v1alpha1.ReasonStoreFailed); !strings.Contains(message, f.name) || !strings.Contains(message, "there is no directory "+f.root) {
-		t.Error(message)
+	if message := f.expect(f.name, v1alpha1.ReasonStoreFailed); !strings.Contains(message, f.name) || !strings.Contains(message, f.saysAway) {
+		f.Error(message)
 	}
-	f.do(os.Rename(away, f.root))
+	f.back()
 	f.expect(f.name, v1alpha1.ReasonStored)
 	for i, release := range []func(){
-		func() { f.do(os.Rename(away, f.root)) },
+		f.back,
 		func() {
 			s := f.get(f.name)
 			s.Annotations = map[string]string{v1alpha1.AnnotationKeepCopy: "true"}
-			f.do(f.client.Update(t.Context(), s))
+			f.do(f.client.Update(f.Context(), s))
 		},
-		func() { f.restart("") },
+		func() { f.restart(objectstore.Options{}) },
 	} {
 		if i > 0 {
 			f.create(f.name, "")
 			f.expect(f.name, v1alpha1.ReasonStored)
 		}
-		f.do(os.Rename(f.root, away))
-		f.do(f.client.Delete(t.Context(), f.get(f.name)))
+		f.away()
+		f.do(f.client.Delete(f.Context(), f.get(f.name)))
 		if message := f.expect(f.name, v1alpha1.ReasonSnapshotDeleting); !strings.Contains(message, v1alpha1.AnnotationKeepCopy) {
-			t.Error(message)
+			f.Error(message)
 		}
 		release()
 		f.expect(f.name, "gone")
 		if i > 0 {
-			f.do(os.Rename(away, f.root))
+			f.back()
 			if got := f.copies(); len(got) != 2*i {
-				t.Errorf("the store has %v", got)
+				f.Errorf("the store has %v", got)
 			}
 		}
 	}
 	left := slices.DeleteFunc(harness.Events(f.recorder), func(e string) bool { return !strings.Contains(e, v1alpha1.ReasonCopyLeft) })
 	if len(left) != 2 {
-		t.Errorf("events about copies that are left: %v", left)
+		f.Errorf("events about copies that are left: %v", left)
 	}
 }
 
 // A manager that is killed between two writes leaves no copy of an object that is gone, and writes no copy twice.
-func TestKilledBetweenWrites(t *testing.T) {
-	f := newFixture(t)
+func TestKilledBetweenWrites(t *testing.T) { onEach(t, killedBetweenWrites) }
+
+func killedBetweenWrites(f *fixture) {
 	s := f.create(f.name, "")
 	for write := 1; write <= 3; write++ {
 		failing, _ := harness.OnWrite(f.client, write, harness.Before, func() error { return errors.New("killed") })
-		f.Reconciler = NewReconciler(failing, f.client, f.host, f.store, f.recorder, f.clock)
-		_, _ = f.Reconcile(t.Context(), f.get(f.name)) // it may be killed
+		f.Reconciler = NewReconciler(failing, f.client, f.engine, f.store, f.recorder, f.clock)
+		_, _ = f.Reconcile(f.Context(), f.get(f.name)) // it may be killed
 		if len(f.copies()) > 0 && !slices.Contains(f.get(f.name).Finalizers, v1alpha1.StoreFinalizer) {
-			t.Fatal("a copy without a finalizer")
+			f.Fatal("a copy without a finalizer")
 		}
 	}
-	f.restart(f.root)
+	f.restart(f.options)
 	f.expect(f.name, v1alpha1.ReasonStored)
 	stale := f.get(f.name)
-	f.do(f.client.Delete(t.Context(), stale.DeepCopy()))
+	f.do(f.client.Delete(f.Context(), stale.DeepCopy()))
 	f.expect(f.name, "gone")
-	f.do(os.WriteFile(f.host.path(s.UID), []byte(content), 0o600))
+	f.save(s.UID)
 	stale.Status.Conditions = nil
-	if _, err := f.Reconcile(t.Context(), stale); err != nil { // the cache does not know yet that it is gone
-		t.Error(err)
+	if _, err := f.Reconcile(f.Context(), stale); err != nil { // the cache does not know yet that it is gone
+		f.Error(err)
 	}
 	if got := f.copies(); len(got) > 0 {
-		t.Errorf("a copy of an object that is gone: %v", got)
+		f.Errorf("a copy of an object that is gone: %v", got)
 	}
 }
