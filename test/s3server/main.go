@@ -1,19 +1,22 @@
 // Command s3server is a server of the S3 protocol for tests: the gateway of Versity with the files of a directory. It verifies
 // signatures, and writes an object as a whole. The test starts it with a port, so that it comes back at the same address:
 //
-//	AWS_ACCESS_KEY_ID=… AWS_SECRET_ACCESS_KEY=… s3server HOST:PORT DIR
+//	SECRET=… s3server HOST:PORT DIR
 //
-// A folder of DIR/buckets is a bucket. With DIR/tls.crt and DIR/tls.key, it serves TLS.
+// The user root may do everything, the user keelson what the policy of a bucket allows. Both have the same secret. A folder of
+// DIR/buckets is a bucket. With DIR/tls.crt and DIR/tls.key, it serves TLS.
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 
+	"github.com/versity/versitygw/auth"
 	"github.com/versity/versitygw/backend/meta"
 	"github.com/versity/versitygw/backend/posix"
 	"github.com/versity/versitygw/embedgw"
@@ -34,8 +37,9 @@ func main() {
 
 // run serves the buckets of a directory until ctx ends.
 func run(ctx context.Context, address, dir string) error {
-	buckets, about := filepath.Join(dir, "buckets"), filepath.Join(dir, "metadata") // not every file system has extended attributes
-	for _, path := range []string{buckets, about} {
+	// Not every file system has extended attributes for the metadata.
+	buckets, about, accounts := filepath.Join(dir, "buckets"), filepath.Join(dir, "metadata"), filepath.Join(dir, "accounts")
+	for _, path := range []string{buckets, about, accounts} {
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return err
 		}
@@ -48,8 +52,17 @@ func run(ctx context.Context, address, dir string) error {
 	if err != nil {
 		return err
 	}
+	root := auth.Account{Access: "root", Secret: os.Getenv("SECRET"), Role: auth.RoleAdmin}
+	users, err := auth.NewInternal(root, accounts)
+	if err != nil {
+		return err
+	}
+	err = users.CreateAccount(auth.Account{Access: "keelson", Secret: root.Secret, Role: auth.RoleUser})
+	if err != nil && !errors.Is(err, auth.ErrUserExists) {
+		return err
+	}
 	config := &embedgw.Config{
-		RootUserAccess: os.Getenv("AWS_ACCESS_KEY_ID"), RootUserSecret: os.Getenv("AWS_SECRET_ACCESS_KEY"),
+		RootUserAccess: root.Access, RootUserSecret: root.Secret, IAMService: users,
 		Ports: []string{address}, MaxConnections: 64, MaxRequests: 64, MultipartMaxParts: 10000, HealthPath: "/health",
 	}
 	if certificate := filepath.Join(dir, "tls.crt"); exists(certificate) {

@@ -1,4 +1,5 @@
-// Package s3server gives tests a server of the S3 protocol, of test/s3server. It has one bucket and one user.
+// Package s3server gives tests a server of the S3 protocol, of test/s3server. It has one bucket, and a user with the permissions of
+// docs/security.md.
 package s3server
 
 import (
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/minio/minio-go/v7"
@@ -59,6 +62,7 @@ func Start(t testing.TB) *Server {
 	}
 	t.Cleanup(s.Stop)
 	s.Restart()
+	s.allow()
 	return s
 }
 
@@ -107,17 +111,40 @@ func (s *Server) Path(key ...string) string {
 // Incomplete returns the number of uploads that have parts and are not complete.
 func (s *Server) Incomplete() int {
 	s.t.Helper()
-	client, err := minio.NewCore(s.Address, &minio.Options{
-		Creds: credentials.NewStaticV4("keelson", s.secret, ""), Secure: true, Transport: s.client.Transport,
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	found, err := client.ListMultipartUploads(s.t.Context(), Bucket, "", "", "", "", 1000)
+	found, err := s.root().ListMultipartUploads(s.t.Context(), Bucket, "", "", "", "", 1000)
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	return len(found.Uploads)
+}
+
+// root returns a client that may do everything.
+func (s *Server) root() *minio.Core {
+	s.t.Helper()
+	client, err := minio.NewCore(s.Address, &minio.Options{
+		Creds: credentials.NewStaticV4("root", s.secret, ""), Secure: true, Transport: s.client.Transport,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return client
+}
+
+// allow gives the user the permissions of docs/security.md.
+func (s *Server) allow() {
+	s.t.Helper()
+	_, source, _, _ := runtime.Caller(0)
+	page, err := os.ReadFile(filepath.Join(filepath.Dir(source), "../../../docs/security.md"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	_, policy, found := strings.Cut(string(page), "```json\n")
+	policy, _, _ = strings.Cut(policy, "```")
+	policy = strings.NewReplacer(`"Effect": "Allow"`, `"Effect": "Allow", "Principal": {"AWS": ["keelson"]}`,
+		":::backups/keelson/*", ":::"+Bucket+"/*", ":::backups", ":::"+Bucket).Replace(policy)
+	if err := s.root().SetBucketPolicy(s.t.Context(), Bucket, policy); err != nil || !found {
+		s.t.Fatalf("the policy of docs/security.md: %v", err)
+	}
 }
 
 // Restart starts a server that is stopped, with all objects, at the address it had.
@@ -129,7 +156,7 @@ func (s *Server) Restart() {
 	}
 	s.log = &bytes.Buffer{}
 	s.process = exec.Command(program, s.Address, s.dir)
-	s.process.Env = append(os.Environ(), "AWS_ACCESS_KEY_ID=keelson", "AWS_SECRET_ACCESS_KEY="+s.secret)
+	s.process.Env = append(os.Environ(), "SECRET="+s.secret)
 	s.process.Stdout, s.process.Stderr = s.log, s.log
 	if err := s.process.Start(); err != nil {
 		s.t.Fatal(err)
