@@ -40,6 +40,8 @@ type helperArgs struct {
 	Restore types.UID
 	// Take is the snapshot to take of the cluster, or to remove with Delete. The helper kills itself after the step At.
 	Take types.UID
+	// Add means that Take is not taken, but comes from a store.
+	Add bool
 	// At is the description of the operation at which the helper kills itself, After the time after the beginning.
 	At    string
 	After time.Duration

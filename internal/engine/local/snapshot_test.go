@@ -33,9 +33,12 @@ func runSnapshot(ctx context.Context, engine *local.Engine, args helperArgs) int
 		}
 	})
 	var err error
-	if args.Delete {
+	switch {
+	case args.Delete:
 		err = engine.RemoveSnapshot(args.Take)
-	} else {
+	case args.Add:
+		err = addSnapshot(engine, args.Take)
+	default:
 		_, err = engine.TakeSnapshot(ctx, args.Take, snapshot.Source{Name: "victim", UID: args.UID})
 	}
 	fmt.Println(err)

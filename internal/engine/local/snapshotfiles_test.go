@@ -63,3 +63,44 @@ func TestSnapshotOfAnotherHost(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func addSnapshot(engine *local.Engine, uid types.UID) error {
+	record := []byte(`{"cluster":"demo","version":"v1.36.3"}`)
+	return engine.AddSnapshot(uid, record, func(to io.Writer) error { _, err := to.Write([]byte("data")); return err })
+}
+
+// A manager that is killed while it reads a snapshot from a store leaves nothing that the next one, or the deletion, does not remove.
+func TestKilledWhileReading(t *testing.T) {
+	dir := t.TempDir()
+	engine := local.New(local.Options{Snapshots: dir})
+	t.Cleanup(func() { _ = engine.Close() })
+	const uid = types.UID("moved")
+	for _, test := range []struct {
+		next func() error
+		want []string // what is left after it
+	}{
+		{func() error { return addSnapshot(engine, uid) }, []string{string(uid)}},
+		{func() error { return engine.RemoveSnapshot(uid) }, nil},
+	} {
+		for _, at := range []string{"begun", "saved", "recorded", "renamed"} {
+			killedManager(t, helperArgs{Snapshots: dir, Take: uid, Add: true, At: at})
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) == 0 {
+				t.Fatalf("killed at %s, it has left %v, %v", at, entries, err)
+			}
+			if err := test.next(); err != nil {
+				t.Fatal(err)
+			}
+			left, err := filepath.Glob(filepath.Join(dir, "*"))
+			for i := range left {
+				left[i] = filepath.Base(left[i])
+			}
+			if diff := cmp.Diff(test.want, left); err != nil || diff != "" {
+				t.Errorf("killed at %s, then completed: %v (-want +got):\n%s", at, err, diff)
+			}
+		}
+		if err := engine.RemoveSnapshot(uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/objectstore"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -28,6 +28,34 @@ import (
 )
 
 const content = "all objects of the cluster"
+
+// host has the files of snapshots in a directory.
+type host struct{ dir string }
+
+func (h host) path(uid types.UID) string { return filepath.Join(h.dir, string(uid)) }
+
+func (h host) OpenSnapshot(uid types.UID) ([]byte, *os.File, error) {
+	data, err := os.Open(h.path(uid))
+	if os.IsNotExist(err) {
+		return nil, nil, nil
+	}
+	return []byte(`{"cluster":"demo"}`), data, err
+}
+
+func (h host) AddSnapshot(uid types.UID, _ []byte, write func(io.Writer) error) error {
+	var all strings.Builder
+	if err := write(&all); err != nil {
+		return err
+	}
+	return atomicfile.Write(h.path(uid), []byte(all.String()), atomicfile.Volatile)
+}
+
+func (h host) RemoveSnapshot(uid types.UID) error {
+	if err := os.Remove(h.path(uid)); !os.IsNotExist(err) {
+		return err
+	}
+	return nil
+}
 
 // place is a store that a test can take away.
 type place struct {
@@ -102,18 +130,15 @@ type fixture struct {
 	recorder *events.FakeRecorder
 	name     string // of the first snapshot and of the Cluster
 	content  string // of snapshots
-	dir      string // of the snapshots on this host
-	engine   *local.Engine
+	host     host
 }
 
 func newFixture(t *testing.T, p place) *fixture {
 	t.Helper()
 	f := &fixture{
 		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), name: env.Namespace(t), content: content, place: p,
-		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), dir: t.TempDir(),
+		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), host: host{t.TempDir()},
 	}
-	f.engine = local.New(local.Options{Snapshots: f.dir})
-	t.Cleanup(func() { f.do(f.engine.Close()) })
 	f.restart(f.options)
 	return f
 }
@@ -130,7 +155,7 @@ func (f *fixture) restart(options objectstore.Options) {
 	f.Helper()
 	store, err := options.Open()
 	f.do(err)
-	f.Reconciler = NewReconciler(f.client, f.client, f.engine, store, f.recorder, f.clock)
+	f.Reconciler = NewReconciler(f.client, f.client, f.host, store, f.recorder, f.clock)
 }
 
 // create creates a ClusterSnapshot. One without a named copy is taken.
@@ -155,22 +180,16 @@ func (f *fixture) take(s *v1alpha1.ClusterSnapshot) {
 // save writes the files of a snapshot.
 func (f *fixture) save(uid types.UID) {
 	f.Helper()
-	f.do(f.engine.AddSnapshot(uid, []byte(`{"cluster":"`+f.name+`","version":"v1.36.3"}`), func(to io.Writer) error {
-		_, err := io.WriteString(to, f.content)
-		return err
-	}))
+	f.do(os.WriteFile(f.host.path(uid), []byte(f.content), 0o600))
 }
 
 // saved returns the data of a snapshot on this host; empty if there is none.
 func (f *fixture) saved(uid types.UID) string {
 	f.Helper()
-	_, data, err := f.engine.OpenSnapshot(uid)
-	f.do(err)
-	if data == nil {
-		return ""
+	content, err := os.ReadFile(f.host.path(uid))
+	if !errors.Is(err, fs.ErrNotExist) {
+		f.do(err)
 	}
-	content, err := io.ReadAll(data)
-	f.do(errors.Join(err, data.Close()))
 	return string(content)
 }
 
@@ -229,7 +248,7 @@ func lifeOfACopy(f *fixture) {
 		f.Errorf("the store has %v", got)
 	}
 
-	f.do(f.engine.RemoveSnapshot(s.UID)) // a lost disk
+	f.do(f.host.RemoveSnapshot(s.UID)) // a lost disk
 	f.expect(f.name, v1alpha1.ReasonStored)
 	if got := f.saved(s.UID); got != content {
 		f.Errorf("read from the store: %q", got)
@@ -263,7 +282,7 @@ func TestDamagedCopy(t *testing.T) { onEach(t, damagedCopy) }
 func damagedCopy(f *fixture) {
 	s := f.create(f.name, "")
 	f.expect(f.name, v1alpha1.ReasonStored)
-	f.do(f.engine.RemoveSnapshot(s.UID))
+	f.do(f.host.RemoveSnapshot(s.UID))
 	file := filepath.Join(f.root, nameOf(s), dataObject)
 	for _, damaged := range []string{strings.ToUpper(content), content[1:], content + "x"} {
 		f.do(os.WriteFile(file, []byte(damaged), 0o600))
@@ -331,7 +350,7 @@ func killedBetweenWrites(f *fixture) {
 	s := f.create(f.name, "")
 	for write := 1; write <= 3; write++ {
 		failing, _ := harness.OnWrite(f.client, write, harness.Before, func() error { return errors.New("killed") })
-		f.Reconciler = NewReconciler(failing, f.client, f.engine, f.store, f.recorder, f.clock)
+		f.Reconciler = NewReconciler(failing, f.client, f.host, f.store, f.recorder, f.clock)
 		_, _ = f.Reconcile(f.Context(), f.get(f.name)) // it may be killed
 		if len(f.copies()) > 0 && !slices.Contains(f.get(f.name).Finalizers, v1alpha1.StoreFinalizer) {
 			f.Fatal("a copy without a finalizer")
