@@ -9,14 +9,10 @@ export GOWORK := off
 MODULE := github.com/keelson-dev/keelson
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)
 
-# The components carry the version of the Kubernetes release that kube/go.mod names.
-# Nothing of the build machine and no date goes in, so that a build can be repeated.
-KUBE_SOURCES := $(shell find kube -name '*.go' -o -name go.mod -o -name go.sum)
-KUBE_VERSION := $(shell awk '$$1 == "k8s.io/kubernetes" && $$2 ~ /^v/ { print $$2; exit }' kube/go.mod)
-KUBE_MAJOR_MINOR := $(subst ., ,$(KUBE_VERSION:v%=%))
-kube_stamp = -X $(1).gitVersion=$(KUBE_VERSION) -X $(1).gitMajor=$(word 1,$(KUBE_MAJOR_MINOR)) \
-	-X $(1).gitMinor=$(word 2,$(KUBE_MAJOR_MINOR)) -X $(1).gitCommit= -X $(1).gitTreeState=archive
-KUBE_LDFLAGS := -s -w $(call kube_stamp,k8s.io/component-base/version) $(call kube_stamp,k8s.io/client-go/pkg/version)
+# kube/go.mod names the Kubernetes release whose components are built. `make kube KUBE_VERSION=v1.35.4` builds those of another one.
+KUBE_SOURCES := $(shell find kube -name '*.go' -o -name go.mod -o -name go.sum) hack/kube.sh
+KUBE_DEFAULT := $(shell awk '$$1 == "k8s.io/kubernetes" && $$2 ~ /^v/ { print $$2; exit }' kube/go.mod)
+KUBE_VERSION := $(KUBE_DEFAULT)
 
 TOOLS := go tool -modfile=go.tools.mod
 LINT := go tool -modfile=go.lint.mod
@@ -65,11 +61,15 @@ plugins: | $(BIN)/keelson
 $(BIN)/keelson:
 	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(MODULE)/internal/version.Version=$(VERSION)" -o $@ ./cmd/keelson
 
-# Written beside and renamed: a process may be running the old one.
 $(BIN)/keelson-kube: $(KUBE_SOURCES)
-	@echo "Building the Kubernetes $(KUBE_VERSION) components, about 5 minutes the first time"
-	cd kube && CGO_ENABLED=0 go build -trimpath -ldflags "$(KUBE_LDFLAGS)" -o ../$@.new .
-	mv $@.new $@
+	hack/kube.sh $(KUBE_DEFAULT) $@
+
+# The engine local finds other versions by these names.
+$(BIN)/keelson-kube-%: $(KUBE_SOURCES) $(wildcard kube/go.v*)
+	hack/kube.sh $* $@
+
+.PHONY: kube
+kube: $(BIN)/keelson-kube$(if $(filter-out $(KUBE_DEFAULT),$(KUBE_VERSION)),-$(KUBE_VERSION)) ## Build the components of another Kubernetes version into bin (KUBE_VERSION=v1.35.4)
 
 $(BIN)/kubectl: | $(BIN)/keelson-kube
 	ln -sf keelson-kube $@
@@ -171,9 +171,17 @@ certmanager: build ## Test the chart with cert-manager (minutes the first time)
 	cd test/install/certmanager && CGO_ENABLED=0 go build -trimpath -o ../../../bin/certmanager .
 	go run ./internal/testing/env/run -- go test -tags certmanager -run '^TestCertManager$$' -count 1 $(ARGS) ./test/install
 
+# The other Kubernetes versions are those of kube/go.v*.mod. Building one takes minutes, which CI may not have.
+OTHER_KUBES = $(addprefix $(BIN)/keelson-kube-,$(shell awk '$$1 == "k8s.io/kubernetes" && $$2 ~ /^v/ { print $$2 }' kube/go.v*.mod))
+
+.PHONY: test-versions
+test-versions: build node $(OTHER_KUBES) ## Test upgrades between Kubernetes versions, and rehearsals (10 minutes the first time)
+	@hack/require.sh gcc runc iptables nft
+	go run ./internal/testing/env/run -- go test -race -tags versions -run '^TestVersions' -count 1 -timeout 30m $(ARGS) ./test/e2e/node
+
 # Both images are FROM scratch around static programs that are built here; nothing is pulled.
 IMAGE ?= keelson:$(subst +,-,$(VERSION))
-KUBE_IMAGE ?= keelson-kube:$(KUBE_VERSION)
+KUBE_IMAGE ?= keelson-kube:$(KUBE_DEFAULT)
 
 .PHONY: image
 image: bin/keelson bin/keelson-kube ## Build the images of the manager (IMAGE=NAME:TAG) and of the components (KUBE_IMAGE=NAME:TAG)

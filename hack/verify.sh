@@ -49,8 +49,8 @@ tidy() {
 	local status=0 directory
 	while IFS= read -r mod; do
 		directory=$(dirname "$mod")
-		(cd "$directory" && go mod tidy -diff) || { status=1; echo "in $directory"; }
-	done < <(files go.mod '*/go.mod')
+		(cd "$directory" && go mod tidy -modfile="${mod##*/}" -diff) || { status=1; echo "in $mod"; }
+	done < <(files go.mod '*/go.mod' 'kube/go.v*.mod')
 	return "$status"
 }
 

@@ -1,3 +1,5 @@
+//go:build !nokwok
+
 package main
 
 import (
@@ -15,6 +17,12 @@ import (
 	"sigs.k8s.io/kwok/pkg/utils/signals"
 	"sigs.k8s.io/kwok/pkg/utils/version"
 )
+
+// A kwok fits the libraries of few Kubernetes versions. The program of another version is built without it (-tags nokwok),
+// and keelson runs that of the default version, which is a client of all.
+func init() {
+	components["kwok"], components["kwok-stages"], kwokVersion = kwok, kwokStages, version.DisplayVersion
+}
 
 // kwok runs the controller that keeps simulated nodes and their pods alive.
 //
@@ -42,11 +50,6 @@ func kwok() {
 		fmt.Fprintf(os.Stderr, "kwok: %v\n", err)
 		os.Exit(1)
 	}
-}
-
-// kwokVersion returns the version of kwok that is built in.
-func kwokVersion() string {
-	return version.DisplayVersion()
 }
 
 // kwokStages writes the stages that kwok itself ships to standard output: nodes

@@ -28,8 +28,6 @@ var components = map[string]func(){
 	"kube-apiserver":          apiserver,
 	"kube-controller-manager": controllerManager,
 	"kube-scheduler":          scheduler,
-	"kwok":                    kwok,
-	"kwok-stages":             kwokStages,
 	"kubectl":                 kubectl,
 }
 
@@ -57,8 +55,14 @@ func main() {
 	}
 }
 
+// kwokVersion returns the version of kwok; nil if it is not built in.
+var kwokVersion func() string
+
 // printVersions writes one "component version" line for each upstream project
 // that is built in, the way a script would want to read them.
 func printVersions() {
-	fmt.Printf("kubernetes %s\netcd v%s\nkwok %s\n", version.Get().GitVersion, etcdVersion(), kwokVersion())
+	fmt.Printf("kubernetes %s\netcd v%s\n", version.Get().GitVersion, etcdVersion())
+	if kwokVersion != nil {
+		fmt.Printf("kwok %s\n", kwokVersion())
+	}
 }

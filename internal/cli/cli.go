@@ -32,6 +32,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
+	versionscmd "github.com/keelson-dev/keelson/internal/cli/versions"
 	vmcmd "github.com/keelson-dev/keelson/internal/cli/vm"
 	"github.com/keelson-dev/keelson/internal/version"
 )
@@ -135,6 +136,7 @@ func New() *cobra.Command {
 		managercmd.New(),
 		manifests.New(),
 		versioncmd.New(),
+		versionscmd.New(),
 		newEnvironment(),
 	)
 	complete.Flags(root)

@@ -170,6 +170,7 @@ func (cp *ControlPlane) kwok() *component {
 	}
 	return &component{
 		name:   nameKwok,
+		kube:   cp.opts.Simulator,
 		args:   func() []string { return args },
 		inputs: []string{cp.dir.userFile(nameKwok)},
 		// kwok drops a Pod whose request fails with any error other than connection refused, for example because
@@ -246,19 +247,20 @@ var stages = struct {
 
 // kwokStages returns the default Stages of kwok.
 func (cp *ControlPlane) kwokStages() ([]byte, error) {
-	info, err := os.Stat(cp.opts.Binary)
+	binary := cmp.Or(cp.opts.Simulator, cp.opts.Binary)
+	info, err := os.Stat(binary)
 	if err != nil {
 		return nil, fmt.Errorf("get kwok's stages: %w", err)
 	}
-	key := cp.opts.Binary + " " + info.ModTime().String()
+	key := binary + " " + info.ModTime().String()
 	stages.Lock()
 	defer stages.Unlock()
 	if text := stages.of[key]; text != nil {
 		return text, nil
 	}
-	text, err := exec.CommandContext(cp.supervision, cp.opts.Binary, "kwok-stages").Output()
+	text, err := exec.CommandContext(cp.supervision, binary, "kwok-stages").Output()
 	if err != nil {
-		return nil, fmt.Errorf("ask %s for kwok's stages: %w", cp.opts.Binary, err)
+		return nil, fmt.Errorf("ask %s for kwok's stages: %w", binary, err)
 	}
 	stages.of[key] = text
 	return text, nil

@@ -30,6 +30,9 @@ type Options struct {
 	Dir string
 	// Binary is the path of keelson-kube.
 	Binary string
+	// Simulator is the path of the keelson-kube whose kwok simulates nodes, because those of other versions have none. Empty means
+	// Binary.
+	Simulator string
 	// Ephemeral trades durability for speed: etcd does not wait for the disk.
 	Ephemeral bool
 	// APIOnly omits kube-controller-manager, kube-scheduler and nodes, for tests of controllers.

@@ -23,6 +23,7 @@ import (
 type component struct {
 	name    string
 	binary  string                          // empty: keelson-kube, with the name of the component as its first argument
+	kube    string                          // the keelson-kube to use; empty: that of the control plane
 	args    func() []string                 // the command line, evaluated before each start
 	later   []string                        // more arguments; a running process without them is not replaced
 	once    func() []string                 // arguments for one start, if set; they do not matter to a running process
@@ -176,7 +177,7 @@ func (cp *ControlPlane) command(c *component) (path string, args []string) {
 	if c.binary != "" {
 		return c.binary, slices.Concat(c.args(), c.later, once)
 	}
-	return cp.opts.Binary, slices.Concat([]string{c.name}, c.args(), c.later, once)
+	return cmp.Or(c.kube, cp.opts.Binary), slices.Concat([]string{c.name}, c.args(), c.later, once)
 }
 
 func (cp *ControlPlane) rememberCommand(name, hash string) error {
@@ -193,7 +194,7 @@ func (cp *ControlPlane) rememberCommand(name, hash string) error {
 // once. It changes when the component must be restarted.
 func (cp *ControlPlane) commandHash(c *component) (string, error) {
 	sum := sha256.New()
-	for _, arg := range slices.Concat([]string{cmp.Or(c.binary, cp.opts.Binary)}, c.args(), cp.opts.Env) {
+	for _, arg := range slices.Concat([]string{cmp.Or(c.binary, c.kube, cp.opts.Binary)}, c.args(), cp.opts.Env) {
 		fmt.Fprintf(sum, "%q ", arg)
 	}
 	for _, path := range c.inputs {

@@ -27,6 +27,7 @@ import (
 // desire is the desired state of a request.
 type desire struct {
 	spec    desiredSpec
+	main    string // keelson-kube of the manager
 	binary  string // of the components
 	version string // of that
 	hash    string // stands for spec; empty if nothing of the cluster exists yet
@@ -137,11 +138,11 @@ func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, erro
 	if err := NewRule(e.opts.Addresses)(r.Spec); err != nil {
 		return d, err
 	}
-	main, err := e.opts.Binary()
-	if err != nil {
+	var err error
+	if d.main, err = e.opts.Binary(); err != nil {
 		return d, fmt.Errorf("%w: %w", cluster.ErrUnavailable, err)
 	}
-	if d.binary, d.version, err = e.versions.find(ctx, main, r.Spec.Version); err != nil {
+	if d.binary, d.version, err = e.versions.find(ctx, d.main, r.Spec.Version); err != nil {
 		return d, err
 	}
 	if err := e.chooseNodes(&d); err != nil {

@@ -306,7 +306,7 @@ func (m *member) describe(step string) {
 
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
 	opts := controlplane.Options{
-		Dir: e.dir(m.uid), Binary: wanted.binary, Ephemeral: e.opts.Ephemeral, OwnServices: true,
+		Dir: e.dir(m.uid), Binary: wanted.binary, Simulator: wanted.main, Ephemeral: e.opts.Ephemeral, OwnServices: true,
 		Nodes: wanted.simulated, RealNode: wanted.machine, RealNodes: wanted.real,
 		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true,
 		QuotaBytes: e.opts.QuotaBytes, StorageInterval: e.opts.StorageInterval,

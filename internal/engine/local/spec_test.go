@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/local"
@@ -16,11 +18,21 @@ import (
 func standIn(t *testing.T, version string, others ...string) string {
 	t.Helper()
 	main := filepath.Join(t.TempDir(), "keelson-kube")
-	write(t, main, "#!/bin/sh\necho Kubernetes "+version+"\n", 0o700)
+	writeStandIn(t, main, version)
 	for _, other := range others {
-		write(t, main+"-"+other, "#!/bin/sh\necho Kubernetes "+other+"\n", 0o700)
+		writeStandIn(t, main+"-"+other, other)
 	}
 	return main
+}
+
+func writeStandIn(t *testing.T, path, version string) {
+	t.Helper()
+	write(t, path, `#!/bin/sh
+case $1 in
+version) printf 'kubernetes %s\netcd v3.6.1\nkwok v0.8.0\n' `+version+` ;;
+*) echo Kubernetes `+version+` ;;
+esac
+`, 0o700)
 }
 
 func write(t *testing.T, path, text string, mode os.FileMode) {
@@ -40,7 +52,9 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		says    []string
 	}{
 		{"a version that is not there", v1alpha1.ClusterSpec{Version: "v1.35.0"}, "", cluster.ErrVersion,
-			[]string{"v1.35.0 is not installed", "this manager has v1.34.9, v1.36.3, v1.37.1", "keelson-kube-v1.35.0"}},
+			[]string{"v1.35.0 is not installed", "this manager has v1.34.9, v1.36.3, v1.36.9, v1.37.1", "keelson-kube-v1.35.0"}},
+		{"a version whose program has another one", v1alpha1.ClusterSpec{Version: "v1.36.9"}, "", cluster.ErrVersion,
+			[]string{"keelson-kube-v1.36.9 has the components of v1.36.8: rename it", "make kube KUBE_VERSION=v1.36.9"}},
 		{"an older minor version than the data has", v1alpha1.ClusterSpec{Version: "v1.34.9"}, "v1.36.3", cluster.ErrVersion,
 			[]string{"the cluster has v1.36.3", "choose the same minor version or the next"}},
 		{"a minor version is skipped", v1alpha1.ClusterSpec{Version: "v1.36.3"}, "v1.34.9", cluster.ErrVersion,
@@ -59,6 +73,7 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "clusters")
 			main := standIn(t, "v1.36.3", "v1.34.9", "v1.37.1")
+			writeStandIn(t, main+"-v1.36.9", "v1.36.8")
 			engine := local.New(local.Options{Dir: dir, Nodes: 1, Binary: func() (string, error) { return main, nil }})
 			request := cluster.Request{Name: "refused", UID: "refused", Spec: tt.spec}
 			if tt.applied != "" {
@@ -104,5 +119,30 @@ func TestWithoutComponents(t *testing.T) {
 	request.Deleting = true
 	if _, err := engine.Observe(t.Context(), request); err != nil {
 		t.Errorf("Observe of one that is being deleted, for which no program is needed: %v", err)
+	}
+}
+
+func TestInstalled(t *testing.T) {
+	main := standIn(t, "v1.36.3", "v1.37.1", "v1.9.11")
+	writeStandIn(t, main+"-v1.36.9", "v1.36.8")
+	write(t, main+"-v1.38.0", "#!/bin/sh\nexit 3\n", 0o700)
+	write(t, main+"-notes", "no program\n", 0o600)
+	got, err := local.Installed(t.Context(), main)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []local.Components{
+		{Version: "v1.9.11", Etcd: "v3.6.1", Program: main + "-v1.9.11"},
+		{Version: "v1.36.3", Default: true, Etcd: "v3.6.1", Program: main},
+		{Version: "v1.36.9", Etcd: "v3.6.1", Program: main + "-v1.36.9", Problem: main + "-v1.36.9 has the components of v1.36.8: rename it, " +
+			"or build those of v1.36.9 with `make kube KUBE_VERSION=v1.36.9`"},
+		{Version: "v1.37.1", Etcd: "v3.6.1", Program: main + "-v1.37.1"},
+		{Version: "v1.38.0", Program: main + "-v1.38.0", Problem: "it does not report its version: exit status 3"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if _, err := local.Installed(t.Context(), main+"-v1.38.0"); err == nil || !strings.Contains(err.Error(), "does not report its version") {
+		t.Errorf("a main program that fails: %v", err)
 	}
 }

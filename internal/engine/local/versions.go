@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,6 +34,8 @@ type known struct {
 // versionTimeout limits how long a program may take to print its version.
 const versionTimeout = 10 * time.Second
 
+var errNoVersion = fmt.Errorf("it did not respond within %s", versionTimeout)
+
 // find returns the program with the components of a version, and that version. An empty version means the version of main.
 func (v *versions) find(ctx context.Context, main, version string) (binary, found string, err error) {
 	own, err := v.of(ctx, main)
@@ -44,16 +45,26 @@ func (v *versions) find(ctx context.Context, main, version string) (binary, foun
 	if version == "" || version == own {
 		return main, own, nil
 	}
-	beside := main + "-" + version
-	if _, err := os.Stat(beside); err == nil {
-		return beside, version, nil
+	other := beside(main, version)
+	if _, err := os.Stat(other); err != nil {
+		return "", "", fmt.Errorf("%w: %s is not installed; this manager has %s. Set spec.version to one of these, or install the components of that version as %s",
+			cluster.ErrVersion, version, strings.Join(namedVersions(main, own), ", "), other)
 	}
-	return "", "", fmt.Errorf("%w: %s is not installed; this manager has %s. Set spec.version to one of these, or install the components of that version as %s",
-		cluster.ErrVersion, version, strings.Join(v.all(main, own), ", "), beside)
+	got, err := v.of(ctx, other)
+	if err != nil {
+		return "", "", fmt.Errorf("%w: %s does not report its version: %w", cluster.ErrUnavailable, other, err)
+	}
+	if err := checkVersion(other, version, got); err != nil {
+		return "", "", fmt.Errorf("%w: %w", cluster.ErrVersion, err)
+	}
+	return other, version, nil
 }
 
-// all returns the available versions in ascending order.
-func (v *versions) all(main, own string) []string {
+// beside returns the path of the program with the components of another version than that of main.
+func beside(main, version string) string { return main + "-" + version }
+
+// namedVersions returns the version of main and those that the names of the programs beside it have, in ascending order.
+func namedVersions(main, own string) []string {
 	all := []string{own}
 	matches, _ := filepath.Glob(main + "-v*") // the pattern is well formed
 	for _, match := range matches {
@@ -91,11 +102,9 @@ func (v *versions) of(ctx context.Context, binary string) (string, error) {
 
 // ask runs a program to get its version, and caches the version.
 func (v *versions) ask(binary string, modified time.Time) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(v.ctx, versionTimeout, fmt.Errorf("it did not respond within %s", versionTimeout))
+	ctx, cancel := context.WithTimeoutCause(v.ctx, versionTimeout, errNoVersion)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "kube-apiserver", "--version")
-	cmd.WaitDelay = time.Second // for what the program may have started
-	out, err := cmd.Output()
+	out, err := newVersionCommand(ctx, binary, "kube-apiserver", "--version").Output()
 	switch {
 	case ctx.Err() != nil:
 		return "", context.Cause(ctx)
