@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -355,36 +354,4 @@ func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
 		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
 	}
-}
-
-// settleRealNodes starts the real nodes, all at once, and removes earlier ones.
-func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.Interface) error {
-	if err := cp.dismissNodes(ctx, client); err != nil {
-		return err
-	}
-	nodes := cp.realNodes()
-	if err := cp.offerMetrics(ctx, client, len(nodes) > 0); err != nil || len(nodes) == 0 {
-		return err
-	}
-	if err := cp.admitNodes(ctx, client); err != nil {
-		return err
-	}
-	cp.balanced.Do(func() { // Settle may be called again
-		cp.wg.Go(func() { cp.serveLoadBalancers(cp.supervision, client, nodes[0].LoadBalancers()) })
-	})
-	starts, startCtx := errgroup.WithContext(ctx)
-	for _, s := range nodes {
-		if node.IsPoweredOff(s.Dir) {
-			cp.wg.Go(func() { _ = cp.launch(cp.supervision, cp.realNode(s)) }) // when it is powered on
-			continue
-		}
-		starts.Go(func() error { return cp.step(startCtx, cp.realNode(s)) })
-	}
-	if err := starts.Wait(); err != nil {
-		return err
-	}
-	if nodes[0].Rootless == nil {
-		cp.kept.Do(func() { cp.wg.Go(func() { cp.keepNodes(cp.supervision, client) }) })
-	}
-	return nil
 }
