@@ -11,6 +11,10 @@ const (
 	// LabelRestoreOf is the label of a ClusterSnapshot that was made before a restore of a Cluster: the UID of that Cluster.
 	LabelRestoreOf = GroupName + "/before-restore-of"
 
+	// LabelRehearsalOf is the label of the Cluster and the ClusterSnapshot of `keelson cluster rehearse`: the UID of the Cluster whose
+	// upgrade is rehearsed.
+	LabelRehearsalOf = GroupName + "/rehearsal-of"
+
 	// DefaultSnapshotsKept is the default of spec.snapshots.keep.
 	DefaultSnapshotsKept = 7
 )

@@ -37,7 +37,7 @@ func New() *cobra.Command {
 	}
 	create := newCreate()
 	create.ValidArgsFunction = cobra.NoFileCompletions // a new name
-	cmd.AddCommand(create, newKubeconfig(), newList(), newSnapshot(), newRestore(), newDelete())
+	cmd.AddCommand(create, newKubeconfig(), newList(), newSnapshot(), newRestore(), newRehearse(), newDelete())
 	complete.Arguments(kubeconfigcmd.Clusters, cmd.Commands()...)
 	return cmd
 }

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/keelson-dev/keelson/internal/rehearsal"
+)
+
+// report is the result of a rehearsal.
+type report struct {
+	Cluster string `json:"cluster"`
+	From    string `json:"from"`
+	To      string `json:"to"`
+	// Resources and Objects are the numbers of what was checked.
+	Resources int                 `json:"resources"`
+	Objects   int                 `json:"objects"`
+	Findings  []rehearsal.Finding `json:"findings"`
+}
+
+// print prints the report in the format text or json.
+func (r *report) print(out io.Writer, format string) error {
+	if format == "json" {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
+	}
+	var err error
+	if len(r.Findings) > 0 {
+		table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+		_, err = fmt.Fprintln(table, "RESULT\tKIND\tOBJECTS\tWHAT\tREMEDY")
+		for _, f := range r.Findings {
+			_, printErr := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", f.Result, f.Kind, describeObjects(f), f.What, f.Remedy)
+			err = errors.Join(err, printErr)
+		}
+		err = errors.Join(err, table.Flush())
+	}
+	counts := map[rehearsal.Result]int{}
+	for _, f := range r.Findings {
+		counts[f.Result]++
+	}
+	_, printErr := fmt.Fprintf(out, "%s from %s to %s: %d objects of %d resources checked; refused: %d, warnings: %d, unchecked: %d\n",
+		r.Cluster, r.From, r.To, r.Objects, r.Resources, counts[rehearsal.Refused], counts[rehearsal.Warning], counts[rehearsal.Unchecked])
+	return errors.Join(err, printErr)
+}
+
+// shownObjects is the number of names in a line of the table. The format json has all.
+const shownObjects = 3
+
+func describeObjects(f rehearsal.Finding) string {
+	switch {
+	case len(f.Objects) == 0:
+		return fmt.Sprint(f.Count)
+	case len(f.Objects) > shownObjects:
+		return fmt.Sprintf("%s and %d more", strings.Join(f.Objects[:shownObjects], ", "), len(f.Objects)-shownObjects)
+	}
+	return strings.Join(f.Objects, ", ")
+}
