@@ -57,10 +57,10 @@ The result Refused means that objects are lost, or cannot be written after the u
 			}
 			r.clusters, r.progress = c, cmd.ErrOrStderr()
 			report, err := r.run(cmd.Context(), args[0])
-			if err != nil {
-				return err
+			if report != nil { // also if the fork could not be deleted
+				err = errors.Join(err, report.print(cmd.OutOrStdout(), output))
 			}
-			if err := report.print(cmd.OutOrStdout(), output); err != nil {
+			if err != nil {
 				return err
 			}
 			if rehearsal.IsRefused(report.Findings) {
@@ -114,31 +114,12 @@ func (r *rehearse) run(ctx context.Context, name string) (_ *report, err error) 
 		return nil, fmt.Errorf("create the cluster %s for the rehearsal: %w", fork.Name, err)
 	}
 	defer func() { err = errors.Join(err, r.remove(ctx, fork, snapshot)) }()
-	snapshot.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Cluster", Name: fork.Name, UID: fork.UID,
-	}}
-	if err := r.Create(ctx, snapshot); err != nil {
-		return nil, fmt.Errorf("create the snapshot %s for the rehearsal: %w", snapshot.Name, err)
-	}
-	if err := object.Until(ctx, r.timeout, r.progress, func(ctx context.Context) (bool, string, error) {
-		return r.isTaken(ctx, snapshot.Name)
-	}); err != nil {
-		return nil, cause(ctx, err)
-	}
-	result := &report{Cluster: name, From: before.Version, To: cmp.Or(r.version, "the default version"), Findings: []rehearsal.Finding{}}
-	refused, err := r.awaitFork(ctx, fork)
-	if err == nil && refused != nil && fork.Spec.APIServer != nil {
-		result.Findings = append(result.Findings, *refused)
-		r.say("%s does not start with spec.apiServer.extraArgs: going on without them", fork.Name)
-		if err = r.dropFlags(ctx, fork); err == nil {
-			refused, err = r.awaitFork(ctx, fork)
-		}
-	}
+	findings, started, err := r.startFork(ctx, fork, snapshot)
 	if err != nil {
 		return nil, cause(ctx, err)
 	}
-	if refused != nil {
-		result.Findings = append(result.Findings, *refused)
+	result := &report{Cluster: name, From: before.Version, To: cmp.Or(r.version, "the default version"), Findings: findings}
+	if !started {
 		return result, nil
 	}
 	if config, err = r.config(ctx, fork.Name); err != nil {
@@ -197,6 +178,37 @@ func newFork(source *v1alpha1.Cluster, version, suffix string, timeout time.Dura
 	snapshot := newClusterSnapshot(source.Name, name, time.Time{})
 	snapshot.Labels = labels
 	return fork, snapshot
+}
+
+// startFork takes the snapshot, and waits until the fork is ready. If it does not start with the flags of the source, that is a
+// finding, and it is started without them.
+func (r *rehearse) startFork(ctx context.Context, fork *v1alpha1.Cluster, snapshot *v1alpha1.ClusterSnapshot) (findings []rehearsal.Finding, started bool, err error) {
+	snapshot.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "Cluster", Name: fork.Name, UID: fork.UID,
+	}}
+	if err := r.Create(ctx, snapshot); err != nil {
+		return nil, false, fmt.Errorf("create the snapshot %s for the rehearsal: %w", snapshot.Name, err)
+	}
+	if err := object.Until(ctx, r.timeout, r.progress, func(ctx context.Context) (bool, string, error) {
+		return r.isTaken(ctx, snapshot.Name)
+	}); err != nil {
+		return nil, false, err
+	}
+	findings = []rehearsal.Finding{}
+	for {
+		refused, err := r.awaitFork(ctx, fork)
+		if err != nil || refused == nil {
+			return findings, err == nil, err
+		}
+		findings = append(findings, *refused)
+		if fork.Spec.APIServer == nil {
+			return findings, false, nil
+		}
+		r.say("%s does not start with spec.apiServer.extraArgs: going on without them", fork.Name)
+		if err := r.dropFlags(ctx, fork); err != nil {
+			return nil, false, err
+		}
+	}
 }
 
 // dropFlags removes the flags of the source from the fork, so that the rest can be checked.
