@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -221,25 +220,6 @@ func (m *machine) loadMemory(ctx context.Context, conn *qmp.Client, saved *saved
 		return err
 	}
 	return awaitLoaded(ctx, conn)
-}
-
-// beginLoading makes a QEMU that waits for it load its memory from a file or a stream.
-func beginLoading(ctx context.Context, conn *qmp.Client, from *os.File) error {
-	if err := conn.RunWithFile(ctx, "getfd", map[string]any{"fdname": memoryFD}, from, nil); err != nil {
-		return err
-	}
-	return conn.Run(ctx, "migrate-incoming", map[string]any{"uri": "fd:" + memoryFD}, nil)
-}
-
-// awaitLoaded waits until QEMU has loaded its memory.
-func awaitLoaded(ctx context.Context, conn *qmp.Client) error {
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
-	defer cancel()
-	return wait.PollUntilContextCancel(ctx, migrationPoll, true, func(ctx context.Context) (bool, error) {
-		var status struct{ Status string }
-		err := conn.Run(ctx, "query-status", nil, &status)
-		return status.Status != "inmigrate", err
-	})
 }
 
 // discardMemory discards the saved memory of a machine whose QEMU has ended: it is off then.
