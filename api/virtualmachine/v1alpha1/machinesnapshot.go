@@ -21,6 +21,7 @@ const RootDiskName = "root"
 // +kubebuilder:printcolumn:name="Taken",type=date,JSONPath=`.status.takenAt`,description="When the snapshot was taken"
 // +kubebuilder:printcolumn:name="Memory",type=string,priority=1,JSONPath=`.status.memorySize`,description="Space of the saved memory"
 // +kubebuilder:printcolumn:name="Disks",type=string,priority=1,JSONPath=`.status.disks[*].name`,description="Disks in the snapshot"
+// +kubebuilder:printcolumn:name="Quiesced",type=boolean,priority=1,JSONPath=`.status.quiesced`,description="Whether the file systems of the guest were frozen"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:printcolumn:name="Host",type=string,priority=1,JSONPath=`.status.host.name`,description="Host that has the snapshot"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -80,6 +81,11 @@ type VirtualMachineSnapshotStatus struct {
 	// memory.
 	// +optional
 	MemorySize *resource.Quantity `json:"memorySize,omitempty"`
+
+	// Whether the guest agent had frozen the file systems of the guest at that moment: what was
+	// written to them is in the snapshot, and they need no recovery.
+	// +optional
+	Quiesced bool `json:"quiesced,omitempty"`
 
 	// Disks in the snapshot: root, and those of spec.disks of the machine that are no
 	// VirtualDisks.

@@ -36,6 +36,8 @@ type initProcess struct {
 	answering, started chan struct{}
 	startOnce          sync.Once
 
+	freezer system.Freezer
+
 	mu sync.Mutex
 	// served are the devices, by name, that something in here takes care of.
 	served map[string]bool
@@ -211,13 +213,14 @@ func (in *initProcess) serveAgent(ctx context.Context, port string) error {
 	case <-in.answering:
 	}
 	in.console.Printf("The guest agent answers")
-	return agent.ServePort(ctx, "/dev/"+port, guest{in, ctx})
+	return agent.ServePort(ctx, "/dev/"+port, guest{in, ctx, &in.freezer})
 }
 
 // guest is what the agent knows of the system. What it starts ends with the context.
 type guest struct {
 	*initProcess
 	ctx context.Context
+	*system.Freezer
 }
 
 func (guest) Hostname() (string, error)              { return os.Hostname() }

@@ -38,6 +38,11 @@ type Guest interface {
 	// Fork makes a guest that was copied with its memory another machine: it reseeds the random number generator with
 	// entropy, gives the network interface the address, and applies the seed of the machine. It may be repeated.
 	Fork(entropy []byte, address net.HardwareAddr) error
+	// Freeze freezes the file systems on disks, and Thaw thaws them. They return their number.
+	Freeze() (int, error)
+	Thaw() (int, error)
+	// IsFrozen reports whether they are frozen.
+	IsFrozen() bool
 	// Shutdown begins to stop the guest and returns at once.
 	Shutdown(ShutdownMode)
 }
@@ -134,6 +139,9 @@ func init() {
 		"guest-set-time":               setTime,
 		"guest-network-get-interfaces": interfaces,
 		"guest-shutdown":               shutdown,
+		"guest-fsfreeze-status":        freezeStatus,
+		"guest-fsfreeze-freeze":        func(g Guest, _ json.RawMessage) (any, error) { return g.Freeze() },
+		"guest-fsfreeze-thaw":          func(g Guest, _ json.RawMessage) (any, error) { return g.Thaw() },
 		"keelson-start":                start,
 		"keelson-fork":                 fork,
 	}
@@ -338,6 +346,14 @@ func fork(g Guest, arguments json.RawMessage) (any, error) {
 		return nil, err
 	}
 	return empty{}, nil
+}
+
+// freezeStatus returns one of QEMU's words for the state of the file systems.
+func freezeStatus(g Guest, _ json.RawMessage) (any, error) {
+	if g.IsFrozen() {
+		return "frozen", nil
+	}
+	return "thawed", nil
 }
 
 func interfaces(g Guest, _ json.RawMessage) (any, error) {

@@ -21,12 +21,17 @@ type fakeGuest struct {
 	clock       []time.Time
 	entropy     [][]byte
 	address     string // see Fork
+	frozen      bool
 }
 
 func (f *fakeGuest) Hostname() (string, error) { return "vm-1", f.hostnameErr }
 func (f *fakeGuest) Now() time.Time            { return time.Unix(1, 5) }
 func (f *fakeGuest) SetTime(t time.Time) error { f.clock = append(f.clock, t); return nil }
 func (f *fakeGuest) Start(b []byte) error      { f.entropy = append(f.entropy, b); return nil }
+
+func (f *fakeGuest) IsFrozen() bool       { return f.frozen }
+func (f *fakeGuest) Freeze() (int, error) { f.frozen = true; return 2, nil }
+func (f *fakeGuest) Thaw() (int, error)   { f.frozen = false; return 2, nil }
 
 func (f *fakeGuest) Fork(b []byte, address net.HardwareAddr) error {
 	f.entropy, f.address = append(f.entropy, b), address.String()
@@ -154,6 +159,17 @@ func TestStart(t *testing.T) {
 	}
 }
 
+func TestFreeze(t *testing.T) {
+	guest := &fakeGuest{}
+	for _, call := range []struct{ command, want string }{
+		{"status", `"thawed"`}, {"freeze", "2"}, {"status", `"frozen"`}, {"thaw", "2"}, {"status", `"thawed"`},
+	} {
+		if got := ask(t, guest, `{"execute":"guest-fsfreeze-`+call.command+`"}`); !strings.Contains(got, `"return":`+call.want) {
+			t.Errorf("%s: %s, want %s", call.command, got, call.want)
+		}
+	}
+}
+
 func TestFork(t *testing.T) {
 	guest := &fakeGuest{}
 	enough := `"entropy":"` + base64.StdEncoding.EncodeToString(make([]byte, minimumEntropy)) + `"`
@@ -184,6 +200,9 @@ func TestInfoNamesEveryCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []commandInfo{
+		{"guest-fsfreeze-freeze", true, true},
+		{"guest-fsfreeze-status", true, true},
+		{"guest-fsfreeze-thaw", true, true},
 		{"guest-get-host-name", true, true},
 		{"guest-get-osinfo", true, true},
 		{"guest-get-time", true, true},

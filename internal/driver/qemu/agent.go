@@ -72,26 +72,17 @@ func (m *machine) stopAgent() {
 // followAgent queries the agent periodically until the context ends.
 func (m *machine) followAgent(ctx context.Context) {
 	var conn *qmp.Client
-	defer func() {
-		if conn != nil {
-			conn.Close()
-		}
-	}()
+	defer func() { m.setAgentConn(nil, conn) }()
 	pause, failures := firstAgentPause, 0
 	for ctx.Err() == nil {
 		var next time.Duration
 		var err error
 		if conn == nil {
 			if conn, err = m.dialAgent(ctx); err == nil {
-				err = m.setClock(ctx, conn)
+				err = m.greetAgent(ctx, conn)
 			}
 			if err == nil {
-				err = m.startGuest(ctx, conn)
-			}
-			if err == nil {
-				err = m.renameGuest(ctx, conn)
-			}
-			if err == nil {
+				m.setAgentConn(conn, nil)
 				next = m.agentGreeted(ctx)
 			}
 		}
@@ -101,10 +92,8 @@ func (m *machine) followAgent(ctx context.Context) {
 		if err == nil {
 			failures = 0
 		} else {
-			if conn != nil {
-				conn.Close()
-				conn = nil
-			}
+			m.setAgentConn(nil, conn)
+			conn = nil
 			if failures++; failures >= maxAgentFailures {
 				m.agentFailed(ctx)
 			}
@@ -122,6 +111,27 @@ func (m *machine) followAgent(ctx context.Context) {
 		if pause < lastAgentPause && next == 0 {
 			pause = min(2*pause, bootAgentPause)
 		}
+	}
+}
+
+// greetAgent tells the guest what it has to know before anything else.
+func (m *machine) greetAgent(ctx context.Context, conn *qmp.Client) error {
+	_, err := m.thawWith(ctx, conn) // until then, an agent may reject everything else
+	for _, tell := range []func(context.Context, *qmp.Client) error{m.setClock, m.startGuest, m.renameGuest} {
+		if err == nil {
+			err = tell(ctx, conn)
+		}
+	}
+	return err
+}
+
+// setAgentConn sets the connection to the agent, and closes the one before, which may be nil.
+func (m *machine) setAgentConn(now, before *qmp.Client) {
+	m.mu.Lock()
+	m.agentConn = now
+	m.mu.Unlock()
+	if before != nil {
+		before.Close()
 	}
 }
 
@@ -208,6 +218,12 @@ func (m *machine) notifyGuestChange() {
 // queryAgent queries the addresses of the guest. If there are any, it returns when to query
 // again.
 func (m *machine) queryAgent(ctx context.Context, conn *qmp.Client) (next time.Duration, err error) {
+	m.mu.Lock()
+	isFrozen := m.def.GuestFrozen
+	m.mu.Unlock()
+	if isFrozen {
+		return 0, nil // the agent may reject the query
+	}
 	addresses, err := queryAddresses(ctx, conn)
 	if err != nil {
 		return 0, err

@@ -85,6 +85,8 @@ type definition struct {
 	// GuestForked means that the guest goes on with the memory of another machine, and does not know yet that it is this one. Its
 	// network is off.
 	GuestForked bool `json:"guestForked,omitempty"`
+	// GuestFrozen means that the file systems of the guest may be frozen for a snapshot.
+	GuestFrozen bool `json:"guestFrozen,omitempty"`
 	// StopRun is the run that was requested to stop.
 	StopRun string `json:"stopRun,omitempty"`
 	// Unsaved is why the memory of StopRun could not be saved, if the machine should have been put to sleep instead of

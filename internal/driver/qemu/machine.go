@@ -65,6 +65,8 @@ type machine struct {
 	message   string
 	agent     backend.Agent
 	agentStop context.CancelFunc
+	// agentConn is the connection to the agent; nil if there is none.
+	agentConn *qmp.Client
 	addresses []string
 	usage     *backend.Usage
 	// guestReport is the persisted report of the guest agent.

@@ -61,6 +61,8 @@ type snapshotDefinition struct {
 	Image *v1alpha1.Image `json:"image,omitempty"`
 	// Disks are the disks, the root disk first.
 	Disks []snapshotDisk `json:"disks,omitempty"`
+	// Quiesced means that the file systems of the guest were frozen.
+	Quiesced bool `json:"quiesced,omitempty"`
 	// Memory is the memory; nil if the snapshot has none.
 	Memory *snapshotMemory `json:"memory,omitempty"`
 }

@@ -44,7 +44,7 @@ func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity)
 	if state.AllocatedBytes, err = def.measure(s.dir); err != nil {
 		return state, err
 	}
-	state.MemoryBytes = def.Memory.size()
+	state.MemoryBytes, state.Quiesced = def.Memory.size(), def.Quiesced
 	for _, disk := range def.Disks {
 		state.Disks = append(state.Disks, backend.SnapshotDisk{Name: disk.Name, VirtualBytes: disk.SizeBytes})
 	}

@@ -56,6 +56,8 @@ type copied struct {
 	at     time.Time
 	disks  []snapshotDisk
 	memory *snapshotMemory
+	// quiesced means that the file systems of the guest were frozen.
+	quiesced bool
 }
 
 // take takes the snapshot. No disk of the machine is plugged, grown or removed, and the machine does not start or fall asleep,
@@ -103,7 +105,7 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine, memory bool) err
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	def := s.def
-	def.Taken, def.TakenAt, def.Image, def.Disks, def.Memory = true, got.at.UTC(), image, got.disks, got.memory
+	def.Taken, def.TakenAt, def.Image, def.Disks, def.Memory, def.Quiesced = true, got.at.UTC(), image, got.disks, got.memory, got.quiesced
 	if err := s.write(&def); err != nil {
 		return err
 	}
@@ -152,10 +154,19 @@ func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Clie
 	if len(got.disks) == 0 && !memory {
 		return nil, errors.New("QEMU has no disks of the machine yet")
 	}
-	if err := s.beginBackups(ctx, conn, p, got.disks, memory); err != nil {
+	actions, err := s.prepareBackups(ctx, conn, p, got.disks, memory)
+	if err != nil {
 		return nil, err
 	}
+	if !memory { // which has what the guest has not written yet
+		m.freeze(ctx)
+	}
+	err = runTogether(ctx, conn, actions)
 	got.at = time.Now()
+	got.quiesced = m.thaw(ctx)
+	if err != nil {
+		return nil, err
+	}
 	step("backup begun")
 	if err := s.awaitBackups(ctx, conn); err != nil {
 		return nil, err
@@ -177,12 +188,13 @@ func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Clie
 	return got, nil
 }
 
-// beginBackups begins to copy disks to new files. With track, QEMU records what the guest changes from then on.
-func (s *machineSnapshot) beginBackups(ctx context.Context, conn *qmp.Client, p *plugged, disks []snapshotDisk, track bool) error {
+// prepareBackups creates the files of copies, and returns the actions that begin to copy the disks. With track, QEMU records what the
+// guest changes from then on.
+func (s *machineSnapshot) prepareBackups(ctx context.Context, conn *qmp.Client, p *plugged, disks []snapshotDisk, track bool) ([]map[string]any, error) {
 	var actions []map[string]any
 	for _, disk := range disks {
 		if err := s.prepareBackup(ctx, conn, p, disk); err != nil {
-			return fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
+			return nil, fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
 		}
 		if track {
 			actions = append(actions, map[string]any{"type": "block-dirty-bitmap-add", "data": bitmapOf(guestNode(disk.Name))})
@@ -191,7 +203,7 @@ func (s *machineSnapshot) beginBackups(ctx context.Context, conn *qmp.Client, p 
 		actions = append(actions, backupAction(disk.Name, map[string]any{"sync": "top"}))
 	}
 	step("backup prepared")
-	return runTogether(ctx, conn, actions)
+	return actions, nil
 }
 
 // runTogether begins copies at the same moment.

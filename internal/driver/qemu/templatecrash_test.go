@@ -21,7 +21,8 @@ const helperInstant = "KEELSON_TEST_INSTANT"
 const (
 	makeTemplate  = "make"
 	startInstance = "start"
-	startFork     = "fork" // a machine that is made of the snapshot first, which has memory
+	startFork     = "fork"   // a machine that is made of the snapshot first, which has memory
+	takeQuiesced  = "freeze" // a snapshot of the machine, which runs
 )
 
 // runInstantHelper is a manager with templates.
@@ -38,6 +39,9 @@ func runInstantHelper(d *Driver, what string) error {
 			return err
 		}
 		return errors.Join(d.templates.make(ctx, l, &template{Key: key, Build: build}), d.Close())
+	}
+	if what == takeQuiesced {
+		return errors.Join(runQuiescing(ctx, d), d.Close())
 	}
 	machine := booted()
 	if what == startFork {

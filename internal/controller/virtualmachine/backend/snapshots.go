@@ -103,6 +103,8 @@ type SnapshotState struct {
 	AllocatedBytes int64
 	// MemoryBytes is the part of AllocatedBytes that is memory; 0 if there is none.
 	MemoryBytes int64
+	// Quiesced means that the file systems of the guest were frozen at TakenAt, so that they are consistent.
+	Quiesced bool
 }
 
 // SnapshotDisk is a disk in a snapshot.

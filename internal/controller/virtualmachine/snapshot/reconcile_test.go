@@ -51,7 +51,7 @@ func (s *store) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of 
 	if s.err != nil {
 		return s.err
 	}
-	s.state = &backend.SnapshotState{Taken: true, TakenAt: time.Now(), AllocatedBytes: 1 << 20}
+	s.state = &backend.SnapshotState{Taken: true, TakenAt: time.Now(), AllocatedBytes: 1 << 20, Quiesced: !of.Memory}
 	if of.Memory {
 		s.state.MemoryBytes = 1 << 19
 	}
@@ -193,7 +193,7 @@ func TestLifeOfASnapshot(t *testing.T) {
 	f.store.err, f.store.calls = nil, nil
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 	s := f.current()
-	if !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) || s.Status.Host == nil || s.Status.TakenAt == nil || s.Status.Size.String() != "1Mi" {
+	if !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) || s.Status.Host == nil || s.Status.TakenAt == nil || s.Status.Size.String() != "1Mi" || !s.Status.Quiesced {
 		t.Errorf("the snapshot is %+v", s)
 	}
 	f.do(f.client.Delete(t.Context(), &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: "web"}}))

@@ -27,6 +27,7 @@ func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan, act
 	if state := seen.state; state != nil && state.Taken && state.Lost == "" {
 		at := metav1.NewTime(state.TakenAt.UTC().Truncate(time.Second))
 		status.TakenAt, status.Size, status.Disks = &at, resource.NewQuantity(state.AllocatedBytes, resource.BinarySI), nil
+		status.Quiesced = state.Quiesced
 		if state.MemoryBytes > 0 {
 			status.MemorySize = resource.NewQuantity(state.MemoryBytes, resource.BinarySI)
 		}
