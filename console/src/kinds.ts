@@ -21,6 +21,7 @@ interface Look {
 
 const looks: Record<string, Look> = {
   virtualmachines: { one: 'Machine', title: 'Machines', key: 'm' },
+  virtualmachinesets: { one: 'Machine set', title: 'Machine sets', key: 't' },
   virtualdisks: { one: 'Disk', title: 'Disks', key: 'd' },
   virtualmachinesnapshots: { one: 'Machine snapshot', title: 'Machine snapshots', key: 'p' },
   virtualmachineimages: { one: 'Image', title: 'Images', key: 'i' },

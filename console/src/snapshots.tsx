@@ -64,10 +64,10 @@ export function Users({ object }: { object: Obj }) {
 
 const verbs = ['create'] as const;
 
-/** The kinds with snapshots: the kind of these, its column with the name, the field for it, and what its snapshots have in addition. */
+/** The kinds with snapshots: the kind of these, its column with the name, the field for it, what its snapshots have in addition, and their column for memory. */
 const sources = {
-  clusters: { plural: 'clustersnapshots', column: 'Cluster', field: 'clusterName', extra: 'Version' },
-  virtualmachines: { plural: 'virtualmachinesnapshots', column: 'Machine', field: 'virtualMachineName', extra: 'Disks' },
+  clusters: { plural: 'clustersnapshots', column: 'Cluster', field: 'clusterName', extra: 'Version', memory: '' },
+  virtualmachines: { plural: 'virtualmachinesnapshots', column: 'Machine', field: 'virtualMachineName', extra: 'Disks', memory: 'Memory' },
 };
 
 type Source = keyof typeof sources;
@@ -105,33 +105,36 @@ function SnapshotsOf({ app, kind, object, of }: { app: App; kind: Kind; object: 
           </table>
         </Scroll>
       )}
-      {list.phase !== 'missing' && <Take kind={kind} namespace={namespace} name={name} field={sources[of].field} />}
+      {list.phase !== 'missing' && <Take kind={kind} namespace={namespace} name={name} of={of} />}
     </Section>
   );
 }
 
 function Snapshot({ app, kind, of, row, cell }: { app: App; kind: Kind; of: Source; row: Row; cell: (column: string) => string }) {
   const state = row.deleting ? 'progress' : stateOf(cell('Ready'), cell('Reason'));
+  const { extra, memory } = sources[of];
+  const content = [cell(extra), memory && cell(memory) && texts.snapshots.hasMemory].filter(Boolean).join(', ');
   const create = new URLSearchParams({ create: '1', from: row.name, ...(row.namespace && { namespace: row.namespace }) });
   return (
     <tr class={row.deleting ? 'deleting' : ''}>
       <td class="break"><a href={href(kind, row.namespace, row.name)}>{row.name}</a></td>
       <td><Badge tone={toneOf[state]}>{cell('Reason') || texts.noStatus}</Badge></td>
-      <td>{/^\d+$/.test(cell('Size')) ? bytes(Number(cell('Size'))) : cell('Size')}</td><td>{cell(sources[of].extra)}</td><td><Age at={row.created} /></td>
+      <td>{/^\d+$/.test(cell('Size')) ? bytes(Number(cell('Size'))) : cell('Size')}</td><td>{content}</td><td><Age at={row.created} /></td>
       <td>{state === 'ready' && <a href={`${href(app.kindOf(of)!)}?${create}`}>{texts.snapshots[of].fork}</a>}</td>
     </tr>
   );
 }
 
-function Take({ kind, namespace, name, field }: { kind: Kind; namespace: string; name: string; field: string }) {
+function Take({ kind, namespace, name, of }: { kind: Kind; namespace: string; name: string; of: Source }) {
   const may = useMay(kind, namespace || undefined, '', verbs);
   const [typed, type] = useState('');
+  const [memory, setMemory] = useState(false);
   const [message, say] = useState('');
   const take = async (event: Event) => {
     event.preventDefault();
     say('');
     const metadata = { name: typed.trim() || snapshotName(name, new Date()) };
-    const snapshot = { apiVersion: `${kind.group}/${kind.version}`, kind: kind.kind, metadata, spec: { [field]: name } };
+    const snapshot = { apiVersion: `${kind.group}/${kind.version}`, kind: kind.kind, metadata, spec: { [sources[of].field]: name, ...(memory && { memory }) } };
     try {
       await send('POST', `${path(kind, namespace)}?fieldManager=keelson-console&fieldValidation=Strict`, snapshot);
       type('');
@@ -144,6 +147,9 @@ function Take({ kind, namespace, name, field }: { kind: Kind; namespace: string;
       <label><span class="hidden">{texts.snapshots.name}</span>
         <input value={typed} placeholder={texts.snapshots.name} spellcheck={false} autocomplete="off" onInput={(e) => type(e.currentTarget.value)} />
       </label>
+      {sources[of].memory && (
+        <label><input type="checkbox" checked={memory} onChange={(e) => setMemory(e.currentTarget.checked)} /> {texts.snapshots.memory}</label>
+      )}
       <button type="submit" disabled={may.create !== ''} title={may.create}>{texts.snapshots.take}</button>
       {message && <p class="hint" role="alert">{message}</p>}
     </form>

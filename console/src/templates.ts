@@ -66,6 +66,7 @@ export function scheduleYAML(kind: Kind, namespace: string, s: Schedule): string
 }
 
 const specs: Record<string, string> = {
+  virtualmachinesets: 'spec:\n  replicas: 2\n  template:\n    spec:\n      resource:\n        cpu: 1\n        memory: 128Mi\n',
   virtualdisks: 'spec:\n  size: 10Gi\n',
   virtualmachinesnapshots: 'spec:\n  virtualMachineName: example\n',
   virtualmachineimages: 'spec:\n  url: https://example.com/image.qcow2\n  sha256: ""\n',

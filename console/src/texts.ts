@@ -37,8 +37,8 @@ export const texts = {
         certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
   },
   snapshots: {
-    clusters: { title: 'Cluster snapshots', extra: 'Version', fork: 'Make a Cluster of it' }, virtualmachines: { title: 'Machine snapshots', extra: 'Disks', fork: 'Make a machine of it' },
-    none: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', name: 'Name of the snapshot',
+    clusters: { title: 'Cluster snapshots', extra: 'Version', fork: 'Make a Cluster of it' }, virtualmachines: { title: 'Machine snapshots', extra: 'Content', fork: 'Make a machine of it' },
+    none: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', name: 'Name of the snapshot', memory: 'With memory', hasMemory: 'memory',
   },
   kinds: {
     title: 'All kinds', hint: 'Search all kinds of the API', group: 'Group', core: 'core', scope: 'Scope', cluster: 'Cluster', failed: 'The kinds of the API cannot be read.',

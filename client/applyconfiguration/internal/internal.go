@@ -1746,6 +1746,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: quiesced
+      type:
+        scalar: boolean
     - name: size
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity

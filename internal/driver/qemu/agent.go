@@ -72,7 +72,7 @@ func (m *machine) stopAgent() {
 // followAgent queries the agent periodically until the context ends.
 func (m *machine) followAgent(ctx context.Context) {
 	var conn *qmp.Client
-	defer func() { m.setAgentConn(nil, conn) }()
+	defer func() { m.closeAgent(conn) }()
 	pause, failures := firstAgentPause, 0
 	for ctx.Err() == nil {
 		var next time.Duration
@@ -82,7 +82,9 @@ func (m *machine) followAgent(ctx context.Context) {
 				err = m.greetAgent(ctx, conn)
 			}
 			if err == nil {
-				m.setAgentConn(conn, nil)
+				m.mu.Lock()
+				m.agentConn = conn
+				m.mu.Unlock()
 				next = m.agentGreeted(ctx)
 			}
 		}
@@ -92,7 +94,7 @@ func (m *machine) followAgent(ctx context.Context) {
 		if err == nil {
 			failures = 0
 		} else {
-			m.setAgentConn(nil, conn)
+			m.closeAgent(conn)
 			conn = nil
 			if failures++; failures >= maxAgentFailures {
 				m.agentFailed(ctx)
@@ -125,14 +127,17 @@ func (m *machine) greetAgent(ctx context.Context, conn *qmp.Client) error {
 	return err
 }
 
-// setAgentConn sets the connection to the agent, and closes the one before, which may be nil.
-func (m *machine) setAgentConn(now, before *qmp.Client) {
-	m.mu.Lock()
-	m.agentConn = now
-	m.mu.Unlock()
-	if before != nil {
-		before.Close()
+// closeAgent closes a connection to the agent, which may be nil.
+func (m *machine) closeAgent(conn *qmp.Client) {
+	if conn == nil {
+		return
 	}
+	m.mu.Lock()
+	if m.agentConn == conn { // there may be a newer one
+		m.agentConn = nil
+	}
+	m.mu.Unlock()
+	conn.Close()
 }
 
 func (m *machine) dialAgent(ctx context.Context) (*qmp.Client, error) {

@@ -215,5 +215,6 @@ func (s *machineSnapshot) memoryPath() string { return filepath.Join(s.dir, memo
 // asleepWith makes the definition that of a machine that is asleep with saved memory, as it was started.
 func (def *definition) asleepWith(saved savedMemory, started backend.Machine, memory *snapshotMemory) {
 	def.Asleep, def.Started, def.BootMemory, def.Shape = &saved, &started, memory.BootMemory, saved.Shape
+	def.Asleep.At = time.Now().UTC()
 	def.DiskBus, def.Networked, def.GuestWaits = true, true, false
 }

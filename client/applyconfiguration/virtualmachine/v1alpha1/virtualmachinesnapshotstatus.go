@@ -22,6 +22,9 @@ type VirtualMachineSnapshotStatusApplyConfiguration struct {
 	// Space in bytes of the saved memory, which is a part of size. Empty if the snapshot has no
 	// memory.
 	MemorySize *resource.Quantity `json:"memorySize,omitempty"`
+	// Whether the guest agent had frozen the file systems of the guest at that moment: what was
+	// written to them is in the snapshot, and they need no recovery.
+	Quiesced *bool `json:"quiesced,omitempty"`
 	// Disks in the snapshot: root, and those of spec.disks of the machine that are no
 	// VirtualDisks.
 	Disks []SnapshotDiskApplyConfiguration `json:"disks,omitempty"`
@@ -66,6 +69,14 @@ func (b *VirtualMachineSnapshotStatusApplyConfiguration) WithSize(value resource
 // If called multiple times, the MemorySize field is set to the value of the last call.
 func (b *VirtualMachineSnapshotStatusApplyConfiguration) WithMemorySize(value resource.Quantity) *VirtualMachineSnapshotStatusApplyConfiguration {
 	b.MemorySize = &value
+	return b
+}
+
+// WithQuiesced sets the Quiesced field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Quiesced field is set to the value of the last call.
+func (b *VirtualMachineSnapshotStatusApplyConfiguration) WithQuiesced(value bool) *VirtualMachineSnapshotStatusApplyConfiguration {
+	b.Quiesced = &value
 	return b
 }
 
