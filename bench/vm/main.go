@@ -40,7 +40,10 @@ const (
 // The targets, with the sizes that they are about.
 const (
 	aloneSize      = 1
-	instantLimit   = 300.0 // milliseconds until a machine from a template is ready
+	instantLimit   = 300.0  // milliseconds until a machine from a template is ready
+	asleepLimit    = 300.0  // milliseconds until a machine is asleep, and
+	asleepLimitGiB = 1000.0 // for each GiB of its memory
+	awakeLimit     = 350.0  // milliseconds until it is ready again
 	forksSize      = 10
 	forksLimit     = 2000.0 // milliseconds until the last of so many forks is ready
 	aloneLimit     = 150.0  // milliseconds above bare QEMU until the guest is ready
@@ -116,14 +119,10 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	r.Note("%s; machines have the default guest, one CPU and %d MiB", version, memory)
 	r.Note("a shell script starts bare QEMUs with the same arguments; medians of %d rounds in turns, of %d from %d machines on",
 		r.Rounds, b.rounds(many), many)
-	if err := b.measureBursts(ctx); err != nil {
-		return err
-	}
-	if err := b.measureInstant(ctx); err != nil {
-		return err
-	}
-	if err := b.measureForks(ctx); err != nil {
-		return err
+	for _, part := range []func(context.Context) error{b.measureBursts, b.measureInstant, b.measureForks, b.measureSleep} {
+		if err := part(ctx); err != nil {
+			return err
+		}
 	}
 	if len(*b.traffic) > 0 {
 		if err := b.measureNetworks(ctx); err != nil {
@@ -238,6 +237,7 @@ func (b *bench) report() {
 			harness.Column{Header: "shim, each", Figure: "shim", Stat: harness.Last, Format: harness.Megabytes},
 			harness.Column{Header: "of the guest", Figure: "guest", Stat: harness.Last, Format: harness.Megabytes})...)
 	}
+	b.reportSleep()
 	b.reportNetworks()
 	if b.steady > 0 {
 		b.reportSteady(b.steady)

@@ -47,8 +47,8 @@ func TestLongQuick(t *testing.T) {
 			}
 		}
 	}
-	if got := len(r.Targets); got != 12 {
-		t.Errorf("%d targets, want 12", got)
+	if got := len(r.Targets); got != 16 {
+		t.Errorf("%d targets, want 16", got)
 	}
 	for _, pid := range r.Samples.Of(bare, 1).Pool("pids") {
 		if arguments, err := commandLine(int(pid)); err == nil {
