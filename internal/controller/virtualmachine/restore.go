@@ -23,8 +23,10 @@ import (
 type restoreSeen struct {
 	// unusable is why the machine cannot be restored from the snapshot; empty if it can.
 	unusable string
-	// previous is the VirtualMachineSnapshot of the present disks; nil if it does not exist.
+	// previous is the VirtualMachineSnapshot of the present disks; nil if it does not exist. memory means that it has memory, too:
+	// the machine has some, and goes on with that of the snapshot.
 	previous *snapshots.Snapshot
+	memory   bool
 	// request is the request for the driver; nil if something is missing.
 	request *backend.Restore
 }
@@ -91,11 +93,13 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 		return err
 	}
 	observed.restore.unusable, observed.restore.previous = restore.Unusable, restore.Previous
+	wakes := vm.Spec.Action != v1alpha1.ActionStopped
+	observed.restore.memory = wakes && named != nil && named.Status.MemorySize != nil && (observed.server.IsOn() || observed.server.State == backend.StateAsleep)
 	if restore.IsDue(r.clock.Now()) {
 		observed.restore.request = &backend.Restore{
 			Token:    restore.Spec.RequestedAt,
 			Snapshot: backend.SnapshotIdentity{UID: named.UID, Namespace: named.Namespace, Name: named.Name},
-			Memory:   vm.Spec.Action != v1alpha1.ActionStopped,
+			Memory:   wakes,
 		}
 	}
 	return nil
@@ -144,7 +148,8 @@ func decidePrevious(vm *v1alpha1.VirtualMachine, observed *observation) snapshot
 // actOnPrevious makes or deletes the VirtualMachineSnapshot of the present disks.
 func (r *Reconciler) actOnPrevious(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
 	wanted := &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: vm.Name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: vm.Namespace},
+		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: vm.Name, Memory: observed.restore.memory},
 	}
 	return r.scheduled(vm, observed).ActOnPrevious(ctx, restoreOf(vm, &observed), p.previous, wanted)
 }

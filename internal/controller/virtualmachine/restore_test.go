@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -119,7 +120,14 @@ func TestRestoreOfMemory(t *testing.T) {
 	vm := w.vm()
 	w.do(w.backend.TakeSnapshot(t.Context(), backend.SnapshotIdentity{UID: taken.UID, Name: taken.Name},
 		backend.Source{Server: backend.Identity{UID: vm.UID, Name: vm.Name}, Memory: true}))
-	w.change(restoring("a", "1", false))
+	taken.Status.MemorySize = resource.NewQuantity(1<<20, resource.BinarySI)
+	w.do(w.client.Status().Update(t.Context(), &taken))
+	w.change(restoring("a", "1", true))
+	w.reconcileUntilStable()
+	if previous := w.previous(); len(previous) != 1 || !previous[0].Spec.Memory {
+		t.Errorf("the present state is kept in %+v, want memory, too", previous)
+	}
+	w.takeSnapshots()
 	w.backend.Hold(backend.TaskStart)
 	w.reconcileUntilStable()
 	if server, err := w.backend.Observe(t.Context(), backend.Identity{UID: vm.UID}); err != nil || server.State != backend.StateAsleep || server.Task != backend.TaskStart {
@@ -135,8 +143,13 @@ func TestRestoreOfMemory(t *testing.T) {
 
 	w.change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Action = v1alpha1.ActionStopped
-		restoring("a", "2", false)(vm)
+		restoring("a", "2", true)(vm)
 	})
+	w.reconcileUntilStable()
+	if previous := w.previous(); len(previous) != 2 || previous[0].Spec.Memory == previous[1].Spec.Memory {
+		t.Errorf("the state of a machine that should be off is kept in %+v, want no memory", previous)
+	}
+	w.takeSnapshots()
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, "")
 	w.expectCalls("Stop", "RestoreServer")
