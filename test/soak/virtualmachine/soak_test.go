@@ -17,9 +17,11 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -27,8 +29,9 @@ import (
 func TestMain(m *testing.M) { env.Main(m) }
 
 const (
-	// machines is the number of machines, some of which are always in transition.
-	machines = 50
+	// machines is the number of machines, some of which are always in transition, and snapshots that of snapshots.
+	machines  = 50
+	snapshots = 10
 	// restTime is the time for all of them to settle.
 	restTime = 4 * time.Minute
 )
@@ -44,8 +47,8 @@ type churn struct {
 	frozen map[types.UID]int
 }
 
-// TestSoakChurn creates, changes and deletes machines, kills and suspends their QEMUs, and kills
-// the manager, all at random. Afterwards processes, sockets, disks and objects match exactly, and
+// TestSoakChurn creates, changes, forks, restores and deletes machines, puts them to sleep, takes snapshots of them, kills and
+// suspends their QEMUs, and kills the manager, all at random. Afterwards processes, sockets, disks and objects match exactly, and
 // after the deletion of all machines nothing is left.
 func TestSoakChurn(t *testing.T) {
 	length := 10 * time.Minute
@@ -62,6 +65,7 @@ func TestSoakChurn(t *testing.T) {
 		time.Sleep(time.Duration(c.random.Int64N(int64(200 * time.Millisecond)))) //nolint:forbidigo // a random delay is the point
 	}
 	c.thaw(t)
+	eventually(t, "machines of snapshots that are gone are deleted", restTime, func() string { return c.deleteUncreated(t) })
 	for i := range machines {
 		c.do(t, c.create(t.Context(), name(i)))
 	}
@@ -74,6 +78,7 @@ func TestSoakChurn(t *testing.T) {
 		return err
 	})
 	eventually(t, "the machines have settled", restTime, func() string { return c.unrest(t) })
+	eventually(t, "all snapshots are deleted", restTime, func() string { return c.deleteSnapshots(t) })
 	eventually(t, "everything matches", time.Minute, func() string { return c.mismatch(t) })
 	t.Logf("%d machines in total, %d managers; %s", len(c.uids), c.managers, c.summary())
 
@@ -96,7 +101,7 @@ func (c *churn) step(t *testing.T) {
 	t.Helper()
 	ctx, vm := t.Context(), name(c.random.IntN(machines))
 	var what string
-	switch n := c.random.IntN(100); {
+	switch n := c.random.IntN(120); {
 	case n < 40:
 		what = "created"
 		c.do(t, c.create(ctx, vm))
@@ -104,21 +109,23 @@ func (c *churn) step(t *testing.T) {
 		what = "deleted"
 		c.do(t, c.vms.Delete(ctx, vm, metav1.DeleteOptions{}))
 	case n < 72:
-		action := []string{"active", "stopped", "paused"}[c.random.IntN(3)]
+		action := []string{"active", "stopped", "paused", "asleep"}[c.random.IntN(4)]
 		what = "set to " + action
 		c.do(t, c.patch(ctx, vm, `{"action":"`+action+`"}`))
 	case n < 77:
 		what = "restarted"
 		c.do(t, c.patch(ctx, vm, `{"restartedAt":"`+time.Now().UTC().Format(time.RFC3339)+`"}`))
-	case n < 89:
+	case n < 97:
+		what = c.stepSnapshot(t, vm)
+	case n < 109:
 		what = "killed"
 		if pid := c.pick(t); pid != 0 {
 			signals.Try(t, pid, syscall.SIGKILL)
 		}
-	case n < 92:
+	case n < 112:
 		what = "frozen"
 		c.freeze(t)
-	case n < 95:
+	case n < 115:
 		what = "thawed"
 		c.thaw(t)
 	default:
@@ -130,6 +137,39 @@ func (c *churn) step(t *testing.T) {
 		c.startManager(t)
 	}
 	c.counts[what]++
+}
+
+// stepSnapshot performs one operation with a snapshot.
+func (c *churn) stepSnapshot(t *testing.T, vm string) (what string) {
+	t.Helper()
+	ctx, snapshot := t.Context(), fmt.Sprintf("snap%d", c.random.IntN(snapshots))
+	switch n := c.random.IntN(20); {
+	case n < 9:
+		c.do(t, c.take(ctx, snapshot, vm, n < 6))
+		return "snapshots taken"
+	case n < 12:
+		c.do(t, c.snapshots.Delete(ctx, snapshot, metav1.DeleteOptions{}))
+		return "snapshots deleted"
+	case n < 16:
+		c.do(t, c.create(ctx, vm, func(spec *v1alpha1.VirtualMachineSpec) { spec.Image = &v1alpha1.Image{Snapshot: snapshot} }))
+		return "made of a snapshot"
+	}
+	c.do(t, c.patch(ctx, vm, fmt.Sprintf(`{"restore":{"snapshot":%q,"requestedAt":%q,"keepCurrent":false}}`, snapshot, time.Now().UTC().Format(time.RFC3339Nano))))
+	return "restored"
+}
+
+// deleteUncreated deletes machines that wait for a snapshot, which may be gone. It returns one that is not deleted yet; "" if there is
+// none.
+func (c *churn) deleteUncreated(t *testing.T) string {
+	t.Helper()
+	left := ""
+	for _, vm := range c.list(t) {
+		if vm.Spec.Image != nil && vm.Spec.Image.Snapshot != "" && !meta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionCreated) {
+			c.do(t, c.vms.Delete(t.Context(), vm.Name, metav1.DeleteOptions{}))
+			left = vm.Name
+		}
+	}
+	return left
 }
 
 // do ignores that a machine exists or does not.

@@ -45,6 +45,7 @@ type world struct {
 	stateDir   string
 	image      string
 	vms        typed.VirtualMachineInterface
+	snapshots  typed.VirtualMachineSnapshotInterface
 	manager    *managers.Manager
 	managers   int
 	// uids are the UIDs of all machines ever created.
@@ -76,6 +77,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.kubeconfig, w.vms = cp.Kubeconfig(), clients.CloudnativeV1alpha1().VirtualMachines(metav1.NamespaceDefault)
+	w.snapshots = clients.CloudnativeV1alpha1().VirtualMachineSnapshots(metav1.NamespaceDefault)
 	return w
 }
 
@@ -92,13 +94,48 @@ func (w *world) newVM(name string) *v1alpha1.VirtualMachine {
 	}
 }
 
-// create creates a machine unless its name exists.
-func (w *world) create(ctx context.Context, name string) error {
-	created, err := w.vms.Create(ctx, w.newVM(name), metav1.CreateOptions{})
+// create creates a machine unless its name exists. Changes are made to its spec before.
+func (w *world) create(ctx context.Context, name string, changes ...func(*v1alpha1.VirtualMachineSpec)) error {
+	vm := w.newVM(name)
+	for _, change := range changes {
+		change(&vm.Spec)
+	}
+	created, err := w.vms.Create(ctx, vm, metav1.CreateOptions{})
 	if err == nil {
 		w.uids[created.UID] = true
 	}
 	return err
+}
+
+// take takes a snapshot of a machine.
+func (w *world) take(ctx context.Context, name, machine string, memory bool) error {
+	_, err := w.snapshots.Create(ctx, &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: machine, Memory: memory},
+	}, metav1.CreateOptions{})
+	return err
+}
+
+// deleteSnapshots deletes all snapshots, and returns what is left of them; "" if nothing is.
+func (w *world) deleteSnapshots(t *testing.T) string {
+	t.Helper()
+	list, err := w.snapshots.List(t.Context(), metav1.ListOptions{})
+	if err == nil && len(list.Items) > 0 {
+		err = w.snapshots.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.Items {
+		why := "is not observed"
+		if ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+			why = ready.Message
+		}
+		return s.Name + ": " + why
+	}
+	if left := names(t, filepath.Join(w.stateDir, "machines", "snapshots")); len(left) > 0 {
+		return fmt.Sprintf("the folders %v", left)
+	}
+	return ""
 }
 
 // patch changes the spec of a machine.
