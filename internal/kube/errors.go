@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // StalePause is how long a controller waits for its cache to catch up before it requeues, unless
@@ -81,6 +83,20 @@ func Named(err error, doing, kind, namespace, name string) error {
 		return nil
 	}
 	return fmt.Errorf("%s %s %s/%s: %w", doing, kind, namespace, name, err)
+}
+
+// CheckLive compares an object from the cache with the API server, before something is done that cannot be undone. It reads the object
+// into now. The error is ErrStale if the object is gone or was replaced, or if isOutdated, which is called when now is read, says that it
+// is not what it was.
+func CheckLive(ctx context.Context, live client.Reader, kind string, cached, now client.Object, isOutdated func() bool) error {
+	err := live.Get(ctx, client.ObjectKeyFromObject(cached), now)
+	switch {
+	case client.IgnoreNotFound(err) != nil:
+		return Named(err, "get", kind, cached.GetNamespace(), cached.GetName())
+	case err != nil || now.GetUID() != cached.GetUID() || isOutdated():
+		return Named(ErrStale, "check", kind, cached.GetNamespace(), cached.GetName())
+	}
+	return nil
 }
 
 // FailurePause returns the pause after an attempt that failed. It grows with the time since the condition became other than

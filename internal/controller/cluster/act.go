@@ -63,15 +63,8 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 // checkLive compares the cached Cluster with the API server before an operation starts. A stale cache may have a Cluster without
 // a finalizer on the server; whatever an operation creates for it would leak.
 func (r *Reconciler) checkLive(ctx context.Context, cluster *v1alpha1.Cluster) error {
-	var current v1alpha1.Cluster
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &current)
-	if client.IgnoreNotFound(err) != nil {
-		return kube.Named(err, "get", kind.Kind, "", cluster.Name)
-	}
-	if err != nil || current.UID != cluster.UID || !hasFinalizer(&current) || current.Generation != cluster.Generation {
-		return kube.Named(kube.ErrStale, "check", kind.Kind, "", cluster.Name)
-	}
-	return nil
+	var now v1alpha1.Cluster
+	return kube.CheckLive(ctx, r.live, kind.Kind, cluster, &now, func() bool { return !hasFinalizer(&now) || now.Generation != cluster.Generation })
 }
 
 // engineError is an error of Apply or Delete of an engine.

@@ -92,12 +92,10 @@ func applyEvent(foo *v1alpha1.Foo, p plan) (reason, message string) {
 // removeRenamed deletes Deployments of an earlier spec.deploymentName. It reads the Foo
 // from the API server first: in a stale cache the current name could be the earlier one.
 func (r *Reconciler) removeRenamed(ctx context.Context, foo *v1alpha1.Foo, renamed []*appsv1.Deployment) error {
-	var current v1alpha1.Foo
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(foo), &current); client.IgnoreNotFound(err) != nil {
-		return kube.Named(err, "get", "Foo", foo.Namespace, foo.Name)
-	}
-	if current.UID != foo.UID || current.Generation != foo.Generation || !current.DeletionTimestamp.IsZero() {
-		return kube.Named(kube.ErrStale, "check", "Foo", foo.Namespace, foo.Name)
+	var now v1alpha1.Foo
+	isOutdated := func() bool { return now.Generation != foo.Generation || !now.DeletionTimestamp.IsZero() }
+	if err := kube.CheckLive(ctx, r.live, "Foo", foo, &now, isOutdated); err != nil {
+		return err
 	}
 	for _, deployment := range renamed {
 		if err := r.remove(ctx, foo, deployment, fmt.Sprintf("the Foo asks for %q", foo.Spec.DeploymentName)); err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -96,17 +95,10 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 // claimed for this host: a server created for a stale cached object would be an orphan.
 func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	var now v1alpha1.VirtualMachine
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), &now)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("check that it still exists: %w", err)
-	}
-	if err != nil || now.UID != vm.UID || !now.DeletionTimestamp.IsZero() {
-		return kube.ErrStale
-	}
-	if _, err := driverOf(&now, observed.name); err != nil || !isClaimed(&now, observed) {
-		return kube.ErrStale
-	}
-	return nil
+	return kube.CheckLive(ctx, r.live, kind.Kind, vm, &now, func() bool {
+		_, err := driverOf(&now, observed.name)
+		return err != nil || !isClaimed(&now, observed) || !now.DeletionTimestamp.IsZero()
+	})
 }
 
 // remove deletes the server, and then removes the finalizer.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -47,13 +46,6 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, seen 
 // checkLive compares the cached ClusterSnapshot with the API server before a snapshot is taken. The files of one that is deleted
 // would be left over.
 func (r *Reconciler) checkLive(ctx context.Context, s *v1alpha1.ClusterSnapshot) error {
-	var current v1alpha1.ClusterSnapshot
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(s), &current)
-	if client.IgnoreNotFound(err) != nil {
-		return kube.Named(err, "get", kind.Kind, "", s.Name)
-	}
-	if err != nil || current.UID != s.UID || !current.DeletionTimestamp.IsZero() || current.Status.TakenAt != nil {
-		return kube.Named(kube.ErrStale, "check", kind.Kind, "", s.Name)
-	}
-	return nil
+	var now v1alpha1.ClusterSnapshot
+	return kube.CheckLive(ctx, r.live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() || now.Status.TakenAt != nil })
 }

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -68,15 +67,8 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, p pla
 // checkLive compares the cached ClusterSnapshot with the API server before something is written. A copy of one that is gone
 // would be left over.
 func (r *Reconciler) checkLive(ctx context.Context, s *v1alpha1.ClusterSnapshot) error {
-	var current v1alpha1.ClusterSnapshot
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(s), &current)
-	if client.IgnoreNotFound(err) != nil {
-		return kube.Named(err, "get", kind.Kind, "", s.Name)
-	}
-	if err != nil || current.UID != s.UID || !current.DeletionTimestamp.IsZero() {
-		return kube.Named(kube.ErrStale, "check", kind.Kind, "", s.Name)
-	}
-	return nil
+	var now v1alpha1.ClusterSnapshot
+	return kube.CheckLive(ctx, r.live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() })
 }
 
 // upload copies a snapshot to the store, and returns its size. A manager that was killed may have done so already.

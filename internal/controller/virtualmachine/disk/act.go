@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -57,12 +56,8 @@ func (r *Reconciler) ensure(ctx context.Context, disk *v1alpha1.VirtualDisk, see
 	if isNew {
 		// A disk that is created for a stale cached object would be left over.
 		var now v1alpha1.VirtualDisk
-		err := r.live.Get(ctx, client.ObjectKeyFromObject(disk), &now)
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("check that the disk is still wanted: %w", err)
-		}
-		if err != nil || now.UID != disk.UID || !now.DeletionTimestamp.IsZero() {
-			return kube.ErrStale
+		if err := kube.CheckLive(ctx, r.live, kind.Kind, disk, &now, func() bool { return !now.DeletionTimestamp.IsZero() }); err != nil {
+			return err
 		}
 	}
 	if err := seen.store.EnsureDisk(ctx, wanted); err != nil {

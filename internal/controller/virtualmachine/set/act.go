@@ -59,13 +59,7 @@ func (e *takenError) Unwrap() error { return kube.ErrNotOwned }
 // their disks would be deleted.
 func (r *Reconciler) checkLive(ctx context.Context, set *v1alpha1.VirtualMachineSet) error {
 	var now v1alpha1.VirtualMachineSet
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(set), &now); client.IgnoreNotFound(err) != nil {
-		return kube.Named(err, "get", kind.Kind, set.Namespace, set.Name)
-	}
-	if now.UID != set.UID || now.Generation != set.Generation || !now.DeletionTimestamp.IsZero() {
-		return kube.Named(kube.ErrStale, "check", kind.Kind, set.Namespace, set.Name)
-	}
-	return nil
+	return kube.CheckLive(ctx, r.live, kind.Kind, set, &now, func() bool { return now.Generation != set.Generation || !now.DeletionTimestamp.IsZero() })
 }
 
 // create creates a machine and its VirtualDisks. Disks of an earlier machine with its name are used again.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -46,12 +45,5 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot
 // left over.
 func (r *Reconciler) checkLive(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) error {
 	var now v1alpha1.VirtualMachineSnapshot
-	err := r.live.Get(ctx, client.ObjectKeyFromObject(s), &now)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("check that the snapshot is still wanted: %w", err)
-	}
-	if err != nil || now.UID != s.UID || !now.DeletionTimestamp.IsZero() || now.Status.TakenAt != nil {
-		return kube.ErrStale
-	}
-	return nil
+	return kube.CheckLive(ctx, r.live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() || now.Status.TakenAt != nil })
 }
