@@ -88,14 +88,14 @@ func runHelper() error {
 	return drivertest.Manage(settled{d}, machine)
 }
 
-// settled is a driver that waits before it closes until the network of a machine that is off has ended: otherwise, chance
-// decides which steps of the network belong to a run.
+// settled is a driver that waits before it closes until the network of a machine that is off has ended, unless it is asleep and woken
+// by connections: otherwise, chance decides which steps of the network belong to a run.
 type settled struct{ *Driver }
 
 func (d settled) Close() error {
 	for begun := time.Now(); time.Since(begun) < 50*time.Second; time.Sleep(10 * time.Millisecond) { //nolint:forbidigo // this acts as a manager
 		server, err := d.Observe(context.Background(), backend.Identity{UID: uid, Namespace: "default"})
-		if err == nil && server.IsOn() {
+		if err == nil && (server.IsOn() || server.State == backend.StateAsleep) {
 			break
 		}
 		if _, err := d.processes.Find(networkProcess + "default"); errors.Is(err, process.ErrNotFound) {

@@ -107,6 +107,9 @@ func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.
 	if err := s.copyWhileRunning(ctx, conn, disks); err != nil {
 		return nil, at, err
 	}
+	if err := endBackupJobs(ctx, conn); err != nil { // it takes time
+		return nil, at, err
+	}
 	saved, err := m.describeMemory(ctx, conn)
 	if err != nil {
 		return nil, at, err

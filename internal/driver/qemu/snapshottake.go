@@ -17,7 +17,7 @@ import (
 )
 
 // backupPoll is the interval of looks at QEMU while it copies disks.
-const backupPoll = 50 * time.Millisecond
+const backupPoll = 20 * time.Millisecond
 
 // The names of the copy of a disk in QEMU: the job, the node of the copy, and that of its file.
 const backupJobPrefix = "snapshot-"
@@ -287,17 +287,18 @@ func endBackupJobs(ctx context.Context, conn *qmp.Client) error {
 		if err != nil {
 			return false, err
 		}
+		hasEnded := true
 		for _, j := range jobs {
-			command := "job-cancel"
-			if j.Status == "concluded" {
-				command = "job-dismiss"
+			command := "job-dismiss"
+			if j.Status != "concluded" {
+				command, hasEnded = "job-cancel", false
 			}
 			// A job may have ended since, or is ending already.
 			if err := connectionError(runWithin(ctx, conn, command, map[string]any{"id": j.ID}, nil)); err != nil {
 				return false, err
 			}
 		}
-		return len(jobs) == 0, nil
+		return hasEnded, nil
 	})
 }
 

@@ -86,7 +86,8 @@ func Reach(ctx context.Context, d backend.Driver, machine backend.Machine, goal 
 		case goal == ToSleep && server.State == backend.StateAsleep:
 			return nil
 		case goal == ToSleep && server.IsOn():
-			call = d.Sleep(ctx, machine.Identity, backend.SleepOptions{})
+			// Its network goes on, which is more to be killed in than without.
+			call = d.Sleep(ctx, machine.Identity, backend.SleepOptions{WakeOnConnection: true})
 		case goal == ToRun && server.State == backend.StatePaused:
 			call = d.Resume(ctx, machine.Identity)
 		case goal == ToRun && (server.State == backend.StateStopped || server.State == backend.StateAsleep),
