@@ -15,7 +15,7 @@ import (
 
 // forkTimeout is how long a guest that goes on with the memory of another machine may take until it knows which machine it is. It boots
 // then.
-const forkTimeout = 2 * time.Minute
+const forkTimeout = 5 * time.Minute
 
 // prepareFork returns what makes the definition of a new machine that of one that goes on with the memory in its snapshot, if there is
 // one, and it fits the machine. Otherwise the machine boots. m.files is held.
@@ -157,6 +157,7 @@ func (m *machine) renameGuest(ctx context.Context, agent *qmp.Client) error {
 
 // bootInstead ends a guest that does not know which machine it is. The machine boots then.
 func (m *machine) bootInstead(why string) {
+	m.d.options.Log.Info("A machine that was made of a snapshot with memory boots", "machine", m.id.UID, "why", why)
 	m.mu.Lock()
 	m.def.Unsaved, m.def.GuestForked = why, false
 	m.save()

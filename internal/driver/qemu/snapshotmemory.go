@@ -17,11 +17,12 @@ import (
 const (
 	// changedBitmap is the name of the bitmap in which QEMU records what the guest changes on a disk while it is copied.
 	changedBitmap = "snapshot"
-	// fewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that.
-	fewBytes = 16 << 20
 	// copyRounds is how often more than that is copied while the guest runs. One that writes all the time is halted then, too.
 	copyRounds = 4
 )
+
+// fewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that. Tests change it.
+var fewBytes int64 = 16 << 20
 
 // snapshotMemory is the memory in a snapshot. Its file is that of a machine that is asleep.
 type snapshotMemory struct {
