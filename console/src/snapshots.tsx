@@ -1,10 +1,10 @@
 // The nodes and users of a Cluster, and the snapshots of Clusters and machines.
-import { useState } from 'preact/hooks';
+import { useEffect, useMemo, useState } from 'preact/hooks';
 import { APIError, getOwnFile, send } from './api';
 import type { App } from './app';
 import { bytes } from './capacity';
 import { href, path, type Kind } from './kinds';
-import type { Obj } from './live';
+import { TableList, type Obj } from './live';
 import { useMay, useMaySecrets } from './may';
 import { Age, Badge, Copy, Empty, Scroll, Section, Until } from './parts';
 import { save } from './save';
@@ -86,7 +86,9 @@ export function Snapshots({ app, object, of }: { app: App; object: Obj; of: Sour
 function SnapshotsOf({ app, kind, object, of }: { app: App; kind: Kind; object: Obj; of: Source }) {
   const { name, namespace = '' } = object.metadata;
   const { title } = texts.snapshots[of];
-  const list = app.table(kind, namespace);
+  // One of its own: the frame has the one of all namespaces, or of another one, and app.table has one for each kind.
+  const list = useMemo(() => new TableList(app.socket, path(kind, namespace)), [app, kind, namespace]);
+  useEffect(() => () => list.close(), [list]);
   useSource(list);
   const rows = [...list.rows.values()].filter((r) => list.cell(r, sources[of].column) === name).sort((a, b) => b.created - a.created);
   return (
