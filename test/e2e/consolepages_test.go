@@ -143,7 +143,7 @@ func showMachine(b *browser.Tab, origin string) {
 	b.Type("uname -a; free\r")
 	b.Until(`document.querySelector(".xterm-rows").textContent.includes("Mem")`)
 	b.Show("terminal")
-	b.Fill("Name of the snapshot", "running") // long after the page was opened
+	b.Fill("Name of the snapshot", "running")                                                        // long after the page was opened
 	browser.Value[bool](b, `document.querySelector("section input[type=checkbox]").click() ?? true`) // with memory
 	b.Click("Take a snapshot")
 	b.Until(`[...document.querySelectorAll("section tr")].some((row) => /running.*SnapshotTaken.*memory/.test(row.textContent))`)
