@@ -17,16 +17,11 @@ import (
 const snapshotName = "running"
 
 // measureForks measures machines that go on with the memory of another one, which is in a snapshot.
-func (b *bench) measureForks(ctx context.Context) (err error) {
+func (b *bench) measureForks(ctx context.Context) error {
 	if len(*b.sizes) == 0 {
 		return nil
 	}
-	m, err := b.startManager(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Stop(), b.endMachines(ctx)) }()
-	return m.During(ctx, func(ctx context.Context) error {
+	return b.withManager(ctx, func(ctx context.Context) error {
 		namespace, err := b.takeSnapshot(ctx)
 		if err != nil {
 			return fmt.Errorf("take a snapshot: %w", err)
@@ -36,19 +31,15 @@ func (b *bench) measureForks(ctx context.Context) (err error) {
 			vm.Spec.Image = &v1alpha1.Image{Snapshot: snapshotName}
 			return vm
 		}
-		for _, n := range *b.sizes {
-			err := b.InTurns(b.rounds(n), n, []string{forked}, "ready", func(s *harness.Sample) error {
-				ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
-				defer cancel()
-				forks, err := b.createIn(ctx, s, namespace, newFork)
-				if err != nil {
-					return err
-				}
-				return errors.Join(setMachines(s, forks.pids), b.remove(ctx, s, namespace))
-			})
+		err = b.inSizes(ctx, []string{forked}, func(ctx context.Context, s *harness.Sample) error {
+			forks, err := b.createIn(ctx, s, namespace, newFork)
 			if err != nil {
 				return err
 			}
+			return errors.Join(setMachines(s, forks.pids), b.remove(ctx, s, namespace))
+		})
+		if err != nil {
+			return err
 		}
 		snapshots := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachineSnapshots(namespace)
 		return snapshots.Delete(ctx, snapshotName, metav1.DeleteOptions{})

@@ -12,31 +12,16 @@ import (
 )
 
 // measureInstant measures machines that start from a template, after one has booted, so that there is a template.
-func (b *bench) measureInstant(ctx context.Context) (err error) {
+func (b *bench) measureInstant(ctx context.Context) error {
 	if len(*b.sizes) == 0 {
 		return nil
 	}
-	m, err := b.startManager(ctx, "--vm-instant-start")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Stop(), b.endMachines(ctx)) }()
-	return m.During(ctx, func(ctx context.Context) error {
+	return b.withManager(ctx, func(ctx context.Context) error {
 		if err := b.makeTemplate(ctx); err != nil {
 			return fmt.Errorf("make a template: %w", err)
 		}
-		for _, n := range *b.sizes {
-			err := b.InTurns(b.rounds(n), n, []string{instant}, "ready", func(s *harness.Sample) error {
-				ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
-				defer cancel()
-				return b.burst(ctx, s)
-			})
-			if err != nil {
-				return err
-			}
-		}
-		return nil
-	})
+		return b.inSizes(ctx, []string{instant}, b.burst)
+	}, "--vm-instant-start")
 }
 
 // makeTemplate creates a machine and waits until there is a template for others.

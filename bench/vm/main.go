@@ -1,6 +1,7 @@
 // Command vm measures how long VirtualMachines of the driver qemu take from their creation until their guests have
 // answered, on a control plane of its own, in turns with a floor in the same run: a shell script that starts the same QEMUs
-// with the same arguments. It also measures what idle machines cost, how soon a manager that was killed is back in charge of
+// with the same arguments. Others do not boot: they start from a template, go on with the memory of another machine, or
+// wake. It also measures what idle machines cost, how soon a manager that was killed is back in charge of
 // them, and the switch of a network against QEMU's user network, with bare QEMUs at both.
 //
 //	make bench-vm
@@ -40,13 +41,13 @@ const (
 // The targets, with the sizes that they are about.
 const (
 	aloneSize      = 1
-	instantLimit   = 300.0  // milliseconds until a machine from a template is ready
+	aloneLimit     = 150.0 // milliseconds above bare QEMU until the guest is ready
+	instantLimit   = 300.0 // milliseconds until a machine from a template is ready
+	forksSize      = 10
+	forksLimit     = 2000.0 // milliseconds until the last of so many forks is ready
 	asleepLimit    = 300.0  // milliseconds until a machine is asleep, and
 	asleepLimitGiB = 1000.0 // for each GiB of its memory
 	awakeLimit     = 350.0  // milliseconds until it is ready again
-	forksSize      = 10
-	forksLimit     = 2000.0 // milliseconds until the last of so many forks is ready
-	aloneLimit     = 150.0  // milliseconds above bare QEMU until the guest is ready
 	crowdSize      = 50
 	crowdLimit     = 1.1    // times bare QEMU until the last guest is ready
 	userSpaceLimit = 2000.0 // milliseconds from the start of QEMU
@@ -163,35 +164,47 @@ func (b *bench) endMachines(ctx context.Context) error {
 	return qemu.StopAll(ctx, manager.MachinesDir(b.stateDir()), qemu.StopOptions{})
 }
 
-// measureBursts measures one size after the other.
-func (b *bench) measureBursts(ctx context.Context) (err error) {
-	if len(*b.sizes)+len(*b.traffic) == 0 {
-		return nil
-	}
-	m, err := b.startManager(ctx)
+// withManager does work with a manager. Afterwards, neither it nor a machine runs.
+func (b *bench) withManager(ctx context.Context, work func(context.Context) error, flags ...string) (err error) {
+	m, err := b.startManager(ctx, flags...)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, m.Stop(), b.endMachines(ctx)) }()
-	return m.During(ctx, func(ctx context.Context) error {
+	return m.During(ctx, work)
+}
+
+// measureBursts measures one size after the other.
+func (b *bench) measureBursts(ctx context.Context) error {
+	if len(*b.sizes)+len(*b.traffic) == 0 {
+		return nil
+	}
+	return b.withManager(ctx, func(ctx context.Context) error {
 		if err := b.learnBoth(ctx); err != nil {
 			return fmt.Errorf("learn the arguments of QEMU: %w", err)
 		}
-		for _, n := range *b.sizes {
-			err := b.InTurns(b.rounds(n), n, []string{bare, keelson}, "ready", func(s *harness.Sample) error {
-				ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
-				defer cancel()
-				if s.Contestant == bare {
-					return b.burstOfBare(ctx, s)
-				}
-				return b.burst(ctx, s)
-			})
-			if err != nil {
-				return err
+		return b.inSizes(ctx, []string{bare, keelson}, func(ctx context.Context, s *harness.Sample) error {
+			if s.Contestant == bare {
+				return b.burstOfBare(ctx, s)
 			}
-		}
-		return nil
+			return b.burst(ctx, s)
+		})
 	})
+}
+
+// inSizes measures contestants in turns, one size after the other.
+func (b *bench) inSizes(ctx context.Context, contestants []string, burst func(context.Context, *harness.Sample) error) error {
+	for _, n := range *b.sizes {
+		err := b.InTurns(b.rounds(n), n, contestants, "ready", func(s *harness.Sample) error {
+			ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
+			defer cancel()
+			return burst(ctx, s)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // learnBoth learns the arguments of QEMU for machines that only boot, and for those that carry data.
@@ -221,7 +234,7 @@ func (b *bench) report() {
 		b.Target("1 machine from a template: ready", "≤", instantLimit, 1000*took, " ms", "from its creation until its agent has answered")
 	}
 	if took := ready(forked, forksSize); took > 0 {
-		b.Target("10 forks with memory: last ready", "≤", forksLimit, 1000*took, " ms", "from the first creation; the snapshot was taken before")
+		b.Target(fmt.Sprintf("%d forks with memory: last ready", forksSize), "≤", forksLimit, 1000*took, " ms", "from the first creation; the snapshot was taken before")
 	}
 	if took, least := ready(keelson, crowdSize), ready(bare, crowdSize); least > 0 {
 		b.Target(fmt.Sprintf("%d machines: last one ready, in times of bare QEMU", crowdSize), "≤", crowdLimit, took/least, "×",

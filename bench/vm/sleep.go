@@ -23,16 +23,11 @@ const sleeper = "sleep and wake"
 var sleeperSizes = []int{memory, 2048}
 
 // measureSleep measures machines of both sizes that fall asleep and wake, one at a time.
-func (b *bench) measureSleep(ctx context.Context) (err error) {
+func (b *bench) measureSleep(ctx context.Context) error {
 	if len(*b.sizes) == 0 {
 		return nil
 	}
-	m, err := b.startManager(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, m.Stop(), b.endMachines(ctx)) }()
-	return m.During(ctx, func(ctx context.Context) error {
+	return b.withManager(ctx, func(ctx context.Context) error {
 		for _, size := range sleeperSizes {
 			if err := b.measureSleeper(ctx, size); err != nil {
 				return fmt.Errorf("a machine with %d MiB: %w", size, err)
