@@ -130,6 +130,9 @@ func (c *Checked) update(ctx context.Context, client dynamic.Interface, resource
 			if groupCtx.Err() != nil {
 				return context.Cause(groupCtx)
 			}
+			if apierrors.IsNotFound(err) {
+				err = nil // a controller has deleted it meanwhile
+			}
 			name := object.GetName()
 			if object.GetNamespace() != "" {
 				name = object.GetNamespace() + "/" + name
@@ -151,28 +154,18 @@ func (c *Checked) update(ctx context.Context, client dynamic.Interface, resource
 	return nil
 }
 
-// dryRun writes an object unchanged as a dry run. An object that controllers change or delete meanwhile is read again.
+// dryRun writes an object unchanged as a dry run. An object that controllers change meanwhile is read again.
 func dryRun(ctx context.Context, client dynamic.Interface, resource Resource, object *unstructured.Unstructured) error {
 	objects := client.Resource(resource.GroupVersionResource).Namespace(object.GetNamespace())
 	for attempt := 0; ; attempt++ {
 		_, err := objects.Update(ctx, object, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}, FieldManager: fieldManager})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case !apierrors.IsConflict(err) || attempt == conflictRetries:
+		if !apierrors.IsConflict(err) || attempt == conflictRetries {
 			return err
 		}
 		if object, err = objects.Get(ctx, object.GetName(), metav1.GetOptions{}); err != nil {
-			return ignoreNotFound(err)
+			return err
 		}
 	}
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
 }
 
 // collector collects the warnings of requests in their contexts.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -236,8 +235,4 @@ func writeNote(path string, note any) error {
 func hasData(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, "etcd", "member"))
 	return err == nil
-}
-
-func trimVersion(text string) string {
-	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), "Kubernetes "))
 }

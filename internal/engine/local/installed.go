@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"strings"
@@ -56,12 +57,17 @@ func checkVersion(program, want, got string) error {
 	return fmt.Errorf("%s has the components of %s: rename it, or build those of %s with `make kube KUBE_VERSION=%[3]s`", program, got, want)
 }
 
+// versionTimeout limits how long a program may take to print its versions.
+const versionTimeout = 10 * time.Second
+
 // ask runs a program to get the versions of its components.
 func ask(ctx context.Context, program string) (Components, error) {
 	found := Components{Program: program}
-	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, errNoVersion)
+	ctx, cancel := context.WithTimeoutCause(ctx, versionTimeout, fmt.Errorf("it did not respond within %s", versionTimeout))
 	defer cancel()
-	out, err := newVersionCommand(ctx, program, "version").Output()
+	cmd := exec.CommandContext(ctx, program, "version")
+	cmd.WaitDelay = time.Second // for what the program may have started
+	out, err := cmd.Output()
 	switch {
 	case ctx.Err() != nil:
 		return found, context.Cause(ctx)
@@ -76,12 +82,8 @@ func ask(ctx context.Context, program string) (Components, error) {
 			found.Etcd = version
 		}
 	}
+	if found.Version == "" {
+		return found, errors.New("it prints no version of Kubernetes")
+	}
 	return found, nil
-}
-
-// newVersionCommand returns a command that prints versions and is ended with ctx.
-func newVersionCommand(ctx context.Context, program string, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.WaitDelay = time.Second // for what the program may have started
-	return cmd
 }

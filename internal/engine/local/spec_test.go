@@ -27,12 +27,7 @@ func standIn(t *testing.T, version string, others ...string) string {
 
 func writeStandIn(t *testing.T, path, version string) {
 	t.Helper()
-	write(t, path, `#!/bin/sh
-case $1 in
-version) printf 'kubernetes %s\netcd v3.6.1\nkwok v0.8.0\n' `+version+` ;;
-*) echo Kubernetes `+version+` ;;
-esac
-`, 0o700)
+	write(t, path, "#!/bin/sh\nprintf 'kubernetes %s\\netcd v3.6.1\\nkwok v0.8.0\\n' "+version+"\n", 0o700)
 }
 
 func write(t *testing.T, path, text string, mode os.FileMode) {

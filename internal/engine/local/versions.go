@@ -31,11 +31,6 @@ type known struct {
 	version  string
 }
 
-// versionTimeout limits how long a program may take to print its version.
-const versionTimeout = 10 * time.Second
-
-var errNoVersion = fmt.Errorf("it did not respond within %s", versionTimeout)
-
 // find returns the program with the components of a version, and that version. An empty version means the version of main.
 func (v *versions) find(ctx context.Context, main, version string) (binary, found string, err error) {
 	own, err := v.of(ctx, main)
@@ -102,23 +97,17 @@ func (v *versions) of(ctx context.Context, binary string) (string, error) {
 
 // ask runs a program to get its version, and caches the version.
 func (v *versions) ask(binary string, modified time.Time) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(v.ctx, versionTimeout, errNoVersion)
-	defer cancel()
-	out, err := newVersionCommand(ctx, binary, "kube-apiserver", "--version").Output()
-	switch {
-	case ctx.Err() != nil:
-		return "", context.Cause(ctx)
-	case err != nil:
+	found, err := ask(v.ctx, binary)
+	if err != nil {
 		return "", err
 	}
-	version := trimVersion(string(out))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.known == nil {
 		v.known = map[string]known{}
 	}
-	v.known[binary] = known{modified: modified, version: version}
-	return version, nil
+	v.known[binary] = known{modified: modified, version: found.Version}
+	return found.Version, nil
 }
 
 // release is a parsed version.

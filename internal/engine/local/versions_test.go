@@ -24,7 +24,7 @@ func hanging(t *testing.T) (binary string, awaitStart, release func()) {
 			t.Fatal(err)
 		}
 	}
-	write(t, binary, "#!/bin/sh\necho started >"+started+"\nread line <"+fifo+"\necho Kubernetes v1.36.3\n", 0o700)
+	write(t, binary, "#!/bin/sh\necho started >"+started+"\nread line <"+fifo+"\necho kubernetes v1.36.3\n", 0o700)
 	awaitStart = func() {
 		t.Helper()
 		if _, err := os.ReadFile(started); err != nil { // blocks until the program opens it
