@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -15,33 +14,16 @@ import (
 // settleTimeout is how long a guest that was copied while it booted may take for the rest of that.
 const settleTimeout = 20 * time.Second
 
-// awaitSettled waits until the guest has applied its seed.
-func (in *initProcess) awaitSettled(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
-	defer cancel()
-	for {
-		in.applying.Lock()
-		settled := in.settled
-		in.applying.Unlock()
-		if settled {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return errors.New("the guest is still booting")
-		case <-time.After(10 * time.Millisecond):
-		}
-	}
-}
-
 // Fork implements agent.Guest. The files and commands of the seed are due at the next boot, as with a new instance.
 func (g guest) Fork(entropy []byte, address net.HardwareAddr) error {
 	in := g.initProcess
 	if err := system.Reseed(entropy); err != nil {
 		return err
 	}
-	if err := in.awaitSettled(g.ctx); err != nil {
-		return err
+	select {
+	case <-in.settled:
+	case <-time.After(settleTimeout):
+		return errors.New("the guest is still booting")
 	}
 	in.applying.Lock()
 	defer in.applying.Unlock()

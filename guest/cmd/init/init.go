@@ -36,6 +36,8 @@ type initProcess struct {
 	answering, started chan struct{}
 	startOnce          sync.Once
 
+	// settled is closed when the seed is applied.
+	settled chan struct{}
 	freezer system.Freezer
 
 	mu sync.Mutex
@@ -44,10 +46,9 @@ type initProcess struct {
 
 	// applying is held while the seed is applied. It protects the rest.
 	applying sync.Mutex
-	// disks and interfaces wait for settled, because the seed may say what to do
-	// with an interface, and is on a disk.
+	// disks and interfaces wait for the seed, which may say what to do with an
+	// interface, and is on a disk. It is nil until then.
 	disks, interfaces []string
-	settled           bool
 	seed              *seed.Seed
 	// endSSH ends the SSH server, and leave the configuration of the interfaces, by
 	// their names. They wait until that is so.
@@ -69,6 +70,7 @@ func newInit(console *system.Console) *initProcess {
 		template:  isTemplate(),
 		answering: make(chan struct{}),
 		started:   make(chan struct{}),
+		settled:   make(chan struct{}),
 		served:    map[string]bool{},
 		leave:     map[string]func(){},
 		endSSH:    func() {},
@@ -168,7 +170,7 @@ func (in *initProcess) device(ctx context.Context, event system.Uevent) {
 	case event.Subsystem == "net":
 		in.applying.Lock()
 		in.interfaces = append(in.interfaces, name)
-		if in.settled {
+		if in.seed != nil {
 			in.startInterfaces(ctx)
 		}
 		in.applying.Unlock()

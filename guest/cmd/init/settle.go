@@ -38,7 +38,7 @@ func (in *initProcess) settle(ctx context.Context) {
 	if first {
 		in.writeFiles(found.Files)
 	}
-	in.settled = true
+	close(in.settled)
 	in.startSSH(ctx)
 	go func() {
 		in.runCommands(ctx, found.EarlyCommands)

@@ -2,7 +2,6 @@ package qemu
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -67,20 +66,16 @@ func (m *machine) forkMemory(ctx context.Context, machine backend.Machine, base 
 	saved = &savedMemory{}
 	*saved = memory.savedMemory
 	saved.Shape = l.shape()
-	var paths []string
-	if l.hasDisk {
-		paths = append(paths, m.path(diskFile))
+	paths, err := m.writablePaths(memory.Disks)
+	if err == nil {
+		saved.Files, err = stampFiles(m.dir, paths)
 	}
-	for _, disk := range memory.Disks {
-		paths = append(paths, m.path(diskPath(disk.Name)))
-	}
-	saved.Files, err = stampFiles(m.dir, paths)
 	return saved, "", err
 }
 
 // differsFrom returns why the disks of a new machine are not those that the memory in the snapshot fits; empty if they are.
 func (def *snapshotDefinition) differsFrom(machine backend.Machine) string {
-	if root := def.disk(v1alpha1.RootDiskName); root != nil && machine.DiskBytes != 0 && machine.DiskBytes != root.SizeBytes || root == nil && machine.DiskBytes != 0 {
+	if root := def.disk(v1alpha1.RootDiskName); machine.DiskBytes != 0 && (root == nil || machine.DiskBytes != root.SizeBytes) {
 		return "its root disk is not as large as that in the snapshot"
 	}
 	for _, disk := range machine.Disks {
@@ -129,13 +124,9 @@ func (m *machine) renameGuest(ctx context.Context, agent *qmp.Client) error {
 	if err != nil {
 		return err
 	}
-	entropy := make([]byte, entropyBytes)
-	if _, err := rand.Read(entropy); err != nil {
-		return err
-	}
 	calling, cancel := context.WithTimeout(ctx, streamTimeout) // the guest reads disks for that
 	defer cancel()
-	err = agent.Run(calling, "keelson-fork", map[string]any{"entropy": entropy, "hardware-address": address}, nil)
+	err = agent.Run(calling, "keelson-fork", map[string]any{"entropy": newEntropy(), "hardware-address": address}, nil)
 	if refused := (*qmp.Error)(nil); errors.As(err, &refused) {
 		m.bootInstead("the guest did not become another machine: " + err.Error())
 		return err

@@ -14,6 +14,12 @@ import (
 // entropyBytes is the number of random bytes that a guest gets from its host.
 const entropyBytes = 64
 
+func newEntropy() []byte {
+	entropy := make([]byte, entropyBytes)
+	_, _ = rand.Read(entropy) // it never fails
+	return entropy
+}
+
 // startOnce starts QEMU, from a template if that is allowed and there is one. The error is an unusableError if the template
 // cannot be used.
 func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instant bool) error {
@@ -105,13 +111,9 @@ func (m *machine) startGuest(ctx context.Context, conn *qmp.Client) error {
 	if !waits {
 		return nil
 	}
-	entropy := make([]byte, entropyBytes)
-	if _, err := rand.Read(entropy); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
-	if err := conn.Run(ctx, "keelson-start", map[string]any{"entropy": entropy}, nil); err != nil {
+	if err := conn.Run(ctx, "keelson-start", map[string]any{"entropy": newEntropy()}, nil); err != nil {
 		m.d.options.Log.Error(err, "Could not start the guest of a machine that was started from a template; retrying", "machine", m.id.UID)
 		return err
 	}

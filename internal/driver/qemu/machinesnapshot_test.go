@@ -27,10 +27,10 @@ func (w *fixture) snapshotState(id backend.SnapshotIdentity) backend.SnapshotSta
 	return state
 }
 
-// takes takes a snapshot of a machine.
-func (w *fixture) takes(id backend.SnapshotIdentity, of backend.Machine) backend.SnapshotState {
+// take takes a snapshot.
+func (w *fixture) take(id backend.SnapshotIdentity, of backend.Source) backend.SnapshotState {
 	w.Helper()
-	w.do(w.driver.TakeSnapshot(w.Context(), id, backend.Source{Server: of.Identity}))
+	w.do(w.driver.TakeSnapshot(w.Context(), id, of))
 	harness.Eventually(w, "the snapshot is taken", func() bool {
 		state := w.snapshotState(id)
 		if state.Failure != nil {
@@ -38,7 +38,13 @@ func (w *fixture) takes(id backend.SnapshotIdentity, of backend.Machine) backend
 		}
 		return state.Taken
 	})
-	state := w.snapshotState(id)
+	return w.snapshotState(id)
+}
+
+// takes takes a snapshot of the disks of a machine.
+func (w *fixture) takes(id backend.SnapshotIdentity, of backend.Machine) backend.SnapshotState {
+	w.Helper()
+	state := w.take(id, backend.Source{Server: of.Identity})
 	stored, err := StoredSnapshots(w.driver.options.StateDir)
 	w.do(err)
 	want := backend.StoredSnapshot{Namespace: id.Namespace, Name: id.Name, Machine: of.Name, TakenAt: state.TakenAt, AllocatedBytes: state.AllocatedBytes}

@@ -17,7 +17,7 @@ import (
 const (
 	// changedBitmap is the name of the bitmap in which QEMU records what the guest changes on a disk while it is copied.
 	changedBitmap = "snapshot"
-	// copyRounds is how often more than that is copied while the guest runs. One that writes all the time is halted then, too.
+	// copyRounds is how often more than fewBytes is copied while the guest runs. One that writes all the time is halted then, too.
 	copyRounds = 4
 )
 
@@ -108,9 +108,6 @@ func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.
 	if err := s.copyWhileRunning(ctx, conn, disks); err != nil {
 		return nil, at, err
 	}
-	if err := endBackupJobs(ctx, conn); err != nil { // it takes time
-		return nil, at, err
-	}
 	saved, err := m.describeMemory(ctx, conn)
 	if err != nil {
 		return nil, at, err
@@ -165,9 +162,6 @@ func (s *machineSnapshot) copyRest(ctx context.Context, conn *qmp.Client, disks 
 
 // copyChanged copies what has changed on the disks since they were copied.
 func (s *machineSnapshot) copyChanged(ctx context.Context, conn *qmp.Client, disks []snapshotDisk) error {
-	if err := endBackupJobs(ctx, conn); err != nil {
-		return err
-	}
 	var actions []map[string]any
 	for _, disk := range disks {
 		actions = append(actions, backupAction(disk.Name, map[string]any{"sync": "incremental", "bitmap": changedBitmap}))
@@ -180,18 +174,17 @@ func (s *machineSnapshot) copyChanged(ctx context.Context, conn *qmp.Client, dis
 
 // goOn lets a machine go on whose memory was saved. It takes its disks back.
 func (m *machine) goOn(ctx context.Context, conn *qmp.Client, wasRunning bool) error {
-	defer m.setMoving(false)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
 	defer cancel()
 	err := conn.Run(ctx, "cont", nil, nil)
 	if err == nil && !wasRunning {
 		err = conn.Run(ctx, "stop", nil, nil) // QEMU has no other way to take the disks back
 	}
+	m.setMoving(false)
 	if err != nil {
 		return fmt.Errorf("resume the machine after its memory was saved: %w", err)
 	}
 	step("gone on after a snapshot")
-	m.setMoving(false)
 	return m.refresh(conn)
 }
 

@@ -17,15 +17,7 @@ import (
 // takesMemory takes a snapshot of the machine of the test with its memory.
 func (w *fixture) takesMemory(id backend.SnapshotIdentity, of backend.Machine) backend.SnapshotState {
 	w.Helper()
-	w.do(w.driver.TakeSnapshot(w.Context(), id, backend.Source{Server: of.Identity, Memory: true}))
-	harness.Eventually(w, "the snapshot is taken", func() bool {
-		state := w.snapshotState(id)
-		if state.Failure != nil {
-			w.Fatal(state.Failure)
-		}
-		return state.Taken
-	})
-	state := w.snapshotState(id)
+	state := w.take(id, backend.Source{Server: of.Identity, Memory: true})
 	info, err := os.Stat(w.driver.findSnapshot(id.UID).memoryPath())
 	w.do(err)
 	if state.MemoryBytes != info.Size() || state.MemoryBytes == 0 || info.Mode().Perm() != 0o600 {

@@ -257,9 +257,9 @@ func queryBackups(ctx context.Context, conn *qmp.Client) ([]job, error) {
 	return slices.DeleteFunc(all, func(j job) bool { return !strings.HasPrefix(j.ID, backupJobPrefix) }), err
 }
 
-// awaitBackups waits until all disks are copied.
+// awaitBackups waits until all copies that were begun are complete, and ends their jobs.
 func (s *machineSnapshot) awaitBackups(ctx context.Context, conn *qmp.Client) error {
-	return wait.PollUntilContextCancel(ctx, backupPoll, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, backupPoll, true, func(ctx context.Context) (bool, error) {
 		jobs, err := queryBackups(ctx, conn)
 		if err != nil {
 			return false, err
@@ -278,6 +278,10 @@ func (s *machineSnapshot) awaitBackups(ctx context.Context, conn *qmp.Client) er
 		}
 		return !running, nil
 	})
+	if err != nil {
+		return err
+	}
+	return endBackupJobs(ctx, conn)
 }
 
 // endBackupJobs ends all copies of disks, complete or not.
