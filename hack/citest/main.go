@@ -1,6 +1,7 @@
-// Command citest summarizes the output of `go test -json`: one line per package, and the whole
-// output of failed and skipped tests. It exits with 1 if a test failed, was skipped or did not
-// finish, or if no test ran: otherwise nobody would notice a test that CI always skips.
+// Command citest summarizes the output of `go test -json`: one line per package, the whole output of
+// failed and skipped tests, and at the end the last messages of each test that failed. It exits with
+// 1 if a test failed, was skipped or did not finish, or if no test ran: otherwise nobody would notice
+// a test that CI always skips.
 package main
 
 import (
@@ -9,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -28,7 +30,20 @@ type result struct {
 	passed, failed, skipped int
 	// unfinished are the tests that were started but did not end.
 	unfinished int
+	// messages are the last messages of the tests that failed or did not finish.
+	messages string
 }
+
+// message matches what a test logs, of one line or more. It leaves out the commands that a test ran,
+// which begin with "$ ", and the logs of programs.
+var message = regexp.MustCompile(`(?m)^ +\w+\.go:\d+: [^$].*\n(?: {8,}[^{\n].*\n)*`)
+
+const (
+	// lastMessages is the number of messages that are repeated for each test: an error often has others after it.
+	lastMessages = 5
+	// messageLength is the number of bytes that are repeated of each message, such as one with a long difference.
+	messageLength = 2000
+)
 
 func main() {
 	got, err := filter(os.Stdin, os.Stdout)
@@ -36,6 +51,7 @@ func main() {
 		fmt.Fprintf(os.Stderr, "citest: %v\n", err)
 		os.Exit(1)
 	}
+	fmt.Print(got.messages)
 	fmt.Printf("citest: %d passed, %d failed, %d skipped, %d unfinished\n", got.passed, got.failed, got.skipped, got.unfinished)
 	if !got.good() {
 		os.Exit(1)
@@ -68,7 +84,7 @@ func filter(in io.Reader, out io.Writer) (result, error) {
 	}
 	for t, output := range running {
 		counted.unfinished++
-		report(out, "UNFINISHED", t, output)
+		counted.report(out, "UNFINISHED", t, output)
 	}
 	return counted, nil
 }
@@ -98,19 +114,27 @@ func (r *result) line(line string, running map[test]*strings.Builder, out io.Wri
 		delete(running, t)
 	case e.Action == "fail":
 		r.failed++
-		report(out, "FAILED", t, running[t])
+		r.report(out, "FAILED", t, running[t])
 		delete(running, t)
 	case e.Action == "skip":
 		r.skipped++
-		report(out, "SKIPPED", t, running[t])
+		r.report(out, "SKIPPED", t, running[t])
 		delete(running, t)
 	}
 }
 
-func report(out io.Writer, how string, t test, output *strings.Builder) {
-	write(out, fmt.Sprintf("%s %s %s\n", how, t.pkg, t.name))
-	if output != nil {
-		write(out, output.String())
+// report writes the output of a test and keeps its last messages.
+func (r *result) report(out io.Writer, how string, t test, output *strings.Builder) {
+	title := fmt.Sprintf("%s %s %s\n", how, t.pkg, t.name)
+	write(out, title)
+	if output == nil {
+		return
+	}
+	write(out, output.String())
+	said := message.FindAllString(output.String(), -1)
+	r.messages += title
+	for _, text := range said[max(0, len(said)-lastMessages):] {
+		r.messages += text[:min(len(text), messageLength)]
 	}
 }
 

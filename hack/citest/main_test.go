@@ -15,6 +15,8 @@ func TestFilter(t *testing.T) {
 		good bool
 		// says are parts of the output, hides are not in it.
 		says, hides []string
+		// repeats is a part of the messages at the end.
+		repeats string
 	}{{
 		name: "passed: only the line of the package is shown",
 		in: `{"Action":"run","Package":"p","Test":"TestA"}
@@ -58,6 +60,19 @@ func TestFilter(t *testing.T) {
 		want: result{failed: 2},
 		says: []string{"FAILED p TestA\n", "want 1\n"},
 	}, {
+		name: "the last messages of a failed test are repeated, without commands and logs",
+		in: `{"Action":"run","Package":"p","Test":"TestA"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:3: want 1\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"          and 2\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"        {\"level\":\"INFO\"}\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:8: $ kubectl get foos\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:9: the end\n"}
+{"Action":"fail","Package":"p","Test":"TestA"}
+`,
+		want:    result{failed: 1},
+		says:    []string{"INFO"},
+		repeats: "FAILED p TestA\n    a_test.go:3: want 1\n          and 2\n    a_test.go:9: the end\n",
+	}, {
 		name: "a package that does not build",
 		in: `{"Action":"build-output","ImportPath":"p","Output":"p/a.go:1: undefined: x\n"}
 {"Action":"fail","Package":"p"}
@@ -86,6 +101,10 @@ func TestFilter(t *testing.T) {
 			if err != nil {
 				t.Fatalf("filter: %v", err)
 			}
+			if !strings.Contains(got.messages, tt.repeats) {
+				t.Errorf("messages lack %q:\n%s", tt.repeats, got.messages)
+			}
+			got.messages = ""
 			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(result{})); diff != "" {
 				t.Errorf("result (-want +got):\n%s", diff)
 			}
