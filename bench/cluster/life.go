@@ -22,6 +22,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/bench/internal/realnode"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/node"
@@ -39,6 +40,7 @@ const (
 	// With real nodes.
 	nodesReady   = "nodes ready"
 	podRuns      = "a Pod runs"
+	nodesIdle    = "nodes, idle"
 	realDeletion = "deletion with nodes"
 )
 
@@ -251,9 +253,35 @@ func (b *bench) measureRealNodes(ctx context.Context, round int) (err error) {
 		return errors.Join(err, fmt.Errorf("the Pod of the Cluster %s", c.Name))
 	}
 	b.NewSample(podRuns, round, b.real).SetTimes("took", took+time.Since(began))
+	if round == b.lives-1 {
+		if err := b.measureNodeMemory(ctx, c); err != nil {
+			return err
+		}
+	}
 	took, err = b.deleteCluster(ctx, c)
 	b.NewSample(realDeletion, round, b.real).SetTimes("took", took)
 	return err
+}
+
+// measureNodeMemory measures the real nodes of a Cluster that have been left alone for a while.
+func (b *bench) measureNodeMemory(ctx context.Context, c *v1alpha1.Cluster) error {
+	b.Say("Memory of %d real nodes, after %s", b.real, b.idle)
+	if err := harness.Pause(ctx, b.idle); err != nil {
+		return err
+	}
+	pids, err := components(b.dirOf(c))
+	if err != nil {
+		return err
+	}
+	s := b.NewSample(nodesIdle, 0, b.real)
+	for name, pid := range pids {
+		if name == "node" || strings.HasPrefix(name, "node-") {
+			if err := realnode.SetMemory(s, pid); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // reportLife reports what the steps of a Cluster's life took.
@@ -270,6 +298,7 @@ func (b *bench) reportLife() {
 	if b.real > 0 {
 		b.Target(fmt.Sprintf("created to a Pod that has run, %d real nodes", b.real), "≤", podLimit, took(podRuns, b.real).Median, " s", "with its image loaded from a file")
 		b.Target(fmt.Sprintf("%d real nodes deleted until nothing is left", b.real), "≤", realGone, took(realDeletion, b.real).Median, " s", "")
+		b.Target(fmt.Sprintf("memory (PSS) a real node, %d of one cluster", b.real), "≤", nodeLimit, b.Samples.Of(nodesIdle, b.real).Median(realnode.Whole, harness.Last)/1e6, " MB", "the largest; without Pods")
 		for _, step := range []string{nodesReady, podRuns, realDeletion} {
 			steps, sizes[step] = append(steps, step), b.real
 		}

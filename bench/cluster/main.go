@@ -45,6 +45,7 @@ const (
 	forkLimit   = 1.3 // times an empty one
 	podLimit    = 6.0 // seconds, with real nodes
 	realGone    = 3.0 // seconds, with real nodes
+	nodeLimit   = 250 // MB, a real node besides its Pods
 )
 
 // maxClusters keeps a mistyped number from using up the memory of a machine.
@@ -53,7 +54,7 @@ const maxClusters = 32
 // componentNames are the components of a cluster, in the order of tables.
 var componentNames = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
 
-const quick = "--sizes=1 --rounds=1 --peer=false --memory=1 --idle=0s --restart=1 --watched=0s --life=1 --real=0"
+const quick = "--sizes=1 --rounds=1 --peer=false --memory=1 --idle=0s --restart=1 --watched=0s --life=1 --real=1"
 
 func main() { harness.Main("cluster", measure) }
 

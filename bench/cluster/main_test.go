@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/bench/internal/realnode"
 )
 
 // TestLongQuick runs everything but the peer, with one cluster. Its times and memory mean nothing; its counts must be right.
@@ -15,6 +16,7 @@ func TestLongQuick(t *testing.T) {
 		keelson: {"ready", "gone"}, script: {"ready"}, keelsonIdle: append(componentNames, "shims", "all"),
 		afterTerm: {"attached", "probed"}, afterKill: {"attached", "probed"},
 		firstStart: {"took"}, snapshot: {"took"}, fork: {"took"}, stop: {"took"}, startAgain: {"took"}, restore: {"took"}, deletion: {"took"},
+		nodesReady: {"took"}, podRuns: {"took"}, nodesIdle: {realnode.Whole}, realDeletion: {"took"},
 	} {
 		for _, figure := range figures {
 			if got := r.Samples.Of(contestant, 1).Pool(figure); len(got) != 1 || got[0] <= 0 {

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/bench/internal/realnode"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -252,8 +253,8 @@ func (b *bench) report() {
 		}
 		return sum
 	}
-	b.Target("memory of the node without Pods", "<", memoryLimit, pss(emptyNode, always...)/1e6, " MB", "PSS")
-	b.Target("memory of a Pod besides its containers", "<", podLimit, pss(fullNode, perPod...)/1e6/float64(b.pods), " MB", "PSS")
+	b.Target("memory of the node without Pods", "<", memoryLimit, pss(emptyNode, realnode.Always...)/1e6, " MB", "PSS")
+	b.Target("memory of a Pod besides its containers", "<", podLimit, pss(fullNode, realnode.PerPod...)/1e6/float64(b.pods), " MB", "PSS")
 
 	for _, n := range *b.sizes {
 		b.Printf("\n## %d due at the same second\n\nThe container runs after, over all rounds (ratios are medians of the rounds):\n", n)
@@ -281,10 +282,10 @@ func (b *bench) report() {
 	}
 	b.Printf("\n## The node\n\nMemory (PSS) when idle for %s, with %d Pods or without:\n", b.idle, b.pods)
 	var rows [][]string
-	for _, part := range append(slices.Concat(always, perPod), "all") {
+	for _, part := range append(slices.Concat(realnode.Always, realnode.PerPod), "all") {
 		of := []string{part}
 		if part == "all" {
-			of = slices.Concat(always, perPod)
+			of = slices.Concat(realnode.Always, realnode.PerPod)
 		}
 		empty, full := pss(emptyNode, of...), pss(fullNode, of...)
 		rows = append(rows, []string{part, harness.Megabytes(empty), harness.Megabytes(full), harness.Megabytes((full - empty) / float64(b.pods))})

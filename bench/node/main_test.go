@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/bench/internal/realnode"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -29,12 +30,12 @@ func TestLongQuick(t *testing.T) {
 		}
 	}
 	empty, full := r.Samples.Of(emptyNode, 1), r.Samples.Of(fullNode, 1)
-	for _, part := range always {
+	for _, part := range realnode.Always {
 		if empty.Median(part, harness.Last) <= 0 || full.Median(part, harness.Last) <= 0 {
 			t.Errorf("the memory of %s is %v, with Pods %v", part, empty.Pool(part), full.Pool(part))
 		}
 	}
-	for _, part := range perPod {
+	for _, part := range realnode.PerPod {
 		if len(empty.Pool(part)) > 0 || full.Median(part, harness.Last) <= 0 {
 			t.Errorf("the memory of %s is %v, with Pods %v", part, empty.Pool(part), full.Pool(part))
 		}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/bench/internal/realnode"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/node"
 )
@@ -48,14 +47,9 @@ func findNode(ctx context.Context, dir string) (*realNode, error) {
 	if n.outside == 0 {
 		return nil, errors.New("the node does not run")
 	}
-	all, err := children(n.outside)
-	if err != nil {
+	if n.inside, err = realnode.Inside(n.outside); err != nil {
 		return nil, err
 	}
-	if len(all) != 1 {
-		return nil, fmt.Errorf("the node, process %d, has %d children, want 1", n.outside, len(all))
-	}
-	n.inside = all[0]
 	data, err := os.ReadFile(node.Settings{Dir: node.Dir(dir, 0)}.File())
 	if err != nil {
 		return nil, err
@@ -88,25 +82,13 @@ func snapshotterOf(config string) (string, error) {
 	return "", errors.New("the configuration of containerd names no snapshotter")
 }
 
-// The two processes of keelson-node; all others are called as their programs.
-const (
-	partOutside = "keelson-node, on the machine"
-	partInside  = "keelson-node, inside"
-)
-
-// The parts of a node in the order of tables: those that it always has, and those of each Pod.
-var (
-	always = []string{"containerd", "kubelet", "kube-proxy", partInside, partOutside}
-	perPod = []string{"containerd-shim-runc-v2", "pause"}
-)
-
 // measureMemory measures the memory of the idle node without Pods, and with some.
 func (b *bench) measureMemory(ctx context.Context) error {
 	b.Say("Memory of the node, and with %d Pods, each after %s", b.pods, b.idle)
 	if err := harness.Pause(ctx, b.idle); err != nil {
 		return err
 	}
-	if err := b.node.setMemory(b.NewSample(emptyNode, 0, b.pods)); err != nil {
+	if err := realnode.SetMemory(b.NewSample(emptyNode, 0, b.pods), b.node.outside); err != nil {
 		return err
 	}
 	namespace, err := b.Namespace(ctx)
@@ -134,83 +116,5 @@ func (b *bench) measureMemory(ctx context.Context) error {
 	if err := harness.Pause(ctx, b.idle); err != nil {
 		return err
 	}
-	return errors.Join(b.node.setMemory(b.NewSample(fullNode, 0, b.pods)), b.empty(ctx, namespace))
-}
-
-// setMemory sets the PSS of all parts, as sums over all Pods. What containers run is not part of the node.
-func (n *realNode) setMemory(s *harness.Sample) error {
-	pids := map[string][]int{partOutside: {n.outside}, partInside: {n.inside}}
-	below, err := descendants(n.inside)
-	if err != nil {
-		return err
-	}
-	for _, pid := range below {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil {
-			continue // it has ended
-		}
-		program, _, _ := strings.Cut(string(line), "\x00")
-		if part := filepath.Base(program); slices.Contains(slices.Concat(always, perPod), part) {
-			pids[part] = append(pids[part], pid)
-		}
-	}
-	for part, of := range pids {
-		sum := harness.Memory{}
-		for _, pid := range of {
-			m, err := harness.MemoryOf(pid)
-			if err != nil {
-				return err
-			}
-			sum = sum.Plus(m)
-		}
-		s.Set(part, sum.PSS)
-	}
-	for _, part := range always {
-		if len(pids[part]) == 0 {
-			return fmt.Errorf("%s does not run", part)
-		}
-	}
-	return nil
-}
-
-// children returns the children of all threads of a process.
-func children(pid int) ([]int, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return nil, err
-	}
-	if len(files) == 0 {
-		return nil, fmt.Errorf("process %d has ended, or this kernel does not tell children (CONFIG_PROC_CHILDREN)", pid)
-	}
-	var found []int
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			continue // a thread that has ended
-		}
-		for word := range strings.FieldsSeq(string(data)) {
-			child, err := strconv.Atoi(word)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", file, err)
-			}
-			found = append(found, child)
-		}
-	}
-	return found, nil
-}
-
-// descendants returns the children of a process, their children, and so on.
-func descendants(pid int) ([]int, error) {
-	all, err := children(pid)
-	if err != nil {
-		return nil, err
-	}
-	for i := 0; i < len(all); i++ {
-		more, err := children(all[i])
-		if err != nil {
-			continue // it has ended meanwhile
-		}
-		all = append(all, more...)
-	}
-	return all, nil
+	return errors.Join(realnode.SetMemory(b.NewSample(fullNode, 0, b.pods), b.node.outside), b.empty(ctx, namespace))
 }
