@@ -35,7 +35,7 @@ const (
 	relayBlock = 32 << 10
 )
 
-// access serves the manager: the console of the machine, and connections to its guest. Requests are HTTP/2, whose streams are the
+// access serves the manager: the console of the machine, connections to its guest, and pauses. Requests are HTTP/2, whose streams are the
 // connections. They are accepted only from within the Pod, which is where the API server's port forwarding ends, and only with the
 // token of the machine: the guest reaches the loopback address of its Pod, too.
 type access struct {
@@ -52,10 +52,18 @@ func (a *access) setMonitor(monitor *qmp.Client) {
 	a.monitor = monitor
 }
 
+func (a *access) currentMonitor() *qmp.Client {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.monitor
+}
+
 // register adds the paths of the manager.
 func (a *access) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+ConsolePath, a.guard(a.console))
 	mux.HandleFunc("POST "+DialPath, a.guard(a.dial))
+	mux.HandleFunc("POST "+PausePath, a.guard(a.command("stop")))
+	mux.HandleFunc("POST "+ResumePath, a.guard(a.command("cont")))
 }
 
 // guard rejects requests that are not from the manager.
@@ -110,6 +118,20 @@ func (a *access) dial(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// command serves a command of QEMU.
+func (a *access) command(name string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		monitor := a.currentMonitor()
+		err := errNoGuest
+		if monitor != nil {
+			err = call(monitor, name)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	}
+}
+
 // errNoGuest means that QEMU does not run.
 var errNoGuest = errors.New("the machine is starting or has ended")
 
@@ -117,9 +139,7 @@ var errNoGuest = errors.New("the machine is starting or has ended")
 // loopback address that exists only meanwhile: so the state of the connection is found in QEMU's table, and a guest that refuses it is
 // told from one that accepts it.
 func (a *access) dialGuest(ctx context.Context, port uint16) (*net.TCPConn, error) {
-	a.mu.Lock()
-	monitor := a.monitor
-	a.mu.Unlock()
+	monitor := a.currentMonitor()
 	if monitor == nil {
 		return nil, errNoGuest
 	}

@@ -97,6 +97,43 @@ func TestAccess(t *testing.T) {
 	m.awaitEnd()
 }
 
+// A machine that is paused goes on when it is resumed, and ends at once when it is stopped: it cannot power off.
+func TestPause(t *testing.T) {
+	m := newMachine(t)
+	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.run()
+	m.awaitReady()
+	client := manager()
+	post := func(path string) {
+		t.Helper()
+		if got := m.call(client, path, token, nil); got.StatusCode != http.StatusOK {
+			t.Fatalf("%s: %s", path, got.Status)
+		}
+	}
+	answer := func() string {
+		t.Helper()
+		raw, err := io.ReadAll(m.call(client, DialPath+"?port=9", token, nil).Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(raw)
+	}
+	harness.Eventually(t, "the guest has its address", func() bool { return strings.Contains(answer(), "refuses") })
+	post(PausePath)
+	if got := answer(); !strings.Contains(got, "does not answer") {
+		t.Errorf("while it is paused: %s", got)
+	}
+	post(ResumePath)
+	harness.Eventually(t, "the guest answers again", func() bool { return strings.Contains(answer(), "refuses") })
+	post(PausePath)
+	m.stop()
+	if ended := m.awaitEnd(); ended.Cause != CauseHost {
+		t.Errorf("ended as %+v", ended)
+	}
+}
+
 // Other Pods reach the port, for the readiness of the guest, and the guest reaches it from the loopback address.
 func TestAccessIsForTheManager(t *testing.T) {
 	dir := t.TempDir()

@@ -18,7 +18,8 @@ const (
 
 const (
 	seedFile = "seed.img"
-	diskFile = "root.qcow2"
+	// rootDisk is the name of the root disk. No other disk may have it.
+	rootDisk = "root"
 	// outputFD is the descriptor of QEMU for the log of the serial console.
 	outputFD = 3
 	// agentChannel is the name of the agent's channel in the guest.
@@ -59,8 +60,12 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 		"-device", "pvpanic",
 		"-netdev", l.network(), "-device", "virtio-net-pci,netdev=net,romfile=",
 	}
-	if d.HasDisk() {
-		args = append(args, drive("root", filepath.Join(l.dirs.Disk, diskFile), "qcow2", l.base, "bootindex=1")...)
+	for _, disk := range d.allDisks() {
+		if disk.Name == rootDisk {
+			args = append(args, drive(disk.Name, l.diskPath(disk), "qcow2", l.base, "bootindex=1")...)
+		} else {
+			args = append(args, drive(disk.Name, l.diskPath(disk), "qcow2", nil, "")...)
+		}
 	}
 	args = append(args, drive("seed", filepath.Join(l.dirs.Run, seedFile), "raw", nil, "")...)
 	if guest != nil {
@@ -85,18 +90,19 @@ func (l *launcher) network() string {
 	return strings.Join(words, ",")
 }
 
-// drive returns the arguments for a disk. base is its backing file. Names of other files in the headers of images are not used.
+// drive returns the arguments for a disk. Its name is the serial number. base is its backing file. Names of other files in the headers of images are not used.
 func drive(name, path, format string, base *image, device string) []string {
 	readOnly := format == "raw"
 	file := map[string]any{"driver": "file", "filename": path}
-	node := map[string]any{"driver": format, "node-name": name, "read-only": readOnly, "file": file}
+	id := "disk-" + name // names of nodes begin with a letter
+	node := map[string]any{"driver": format, "node-name": id, "read-only": readOnly, "file": file}
 	if !readOnly {
 		file["discard"], node["discard"], node["backing"] = "unmap", "unmap", nil
 	}
 	if base != nil {
 		node["backing"] = base.node()
 	}
-	words := "virtio-blk-pci,drive=" + name + ",serial=" + name
+	words := "virtio-blk-pci,drive=" + id + ",serial=" + name
 	if device != "" {
 		words += "," + device
 	}

@@ -14,8 +14,8 @@ const (
 	GuestDir = "/guest"
 	// ImageDir has the image of another guest.
 	ImageDir = "/image"
-	// DiskDir is the volume of the root disk.
-	DiskDir = "/disk"
+	// DiskDir is the volume of the root disk. DisksDir has a folder for each other disk, with its name, which is its volume.
+	DiskDir, DisksDir = "/disk", "/disks"
 	// TerminationLog is where kubelet reads an Ended from.
 	TerminationLog = "/dev/termination-log"
 	// ReadyPath is the path at which HTTP requests succeed when the guest is ready. With wait, a duration, a response that it is
@@ -28,6 +28,8 @@ const (
 	DialPath = "/dial"
 	// PortParameter is the parameter of DialPath with that port.
 	PortParameter = "port"
+	// PausePath is the path at which it halts the processors of the guest, ResumePath the one at which it lets them run again.
+	PausePath, ResumePath = "/pause", "/resume"
 	// TokenFile is the file in SeedDir with the token of the manager.
 	TokenFile = "access-token"
 	// UserDataFile is the file in SeedDir with the user data.
@@ -54,10 +56,20 @@ type Definition struct {
 	NoAgent bool `json:"noAgent,omitempty"`
 	// DiskBytes is the size of the root disk; 0 means that of the image, or that there is no disk.
 	DiskBytes int64 `json:"diskBytes,omitempty"`
+	// Disks are the other disks.
+	Disks []Disk `json:"disks,omitempty"`
 	// Ports are the ports of the guest that are reached at the address of the Pod.
 	Ports []Port `json:"ports,omitempty"`
 	// ReadyPort is the port of ReadyPath.
 	ReadyPort int32 `json:"readyPort"`
+}
+
+// Disk is a disk besides the root disk.
+type Disk struct {
+	// Name is its serial number in the guest.
+	Name string `json:"name"`
+	// Bytes is its size.
+	Bytes int64 `json:"bytes"`
 }
 
 // Port is a port of the guest.
@@ -69,6 +81,14 @@ type Port struct {
 
 // HasDisk reports whether the machine has a root disk.
 func (d *Definition) HasDisk() bool { return d.Image || d.DiskBytes > 0 }
+
+// allDisks returns the disks of the machine, the root disk first.
+func (d *Definition) allDisks() (disks []Disk) {
+	if d.HasDisk() {
+		disks = append(disks, Disk{Name: rootDisk, Bytes: d.DiskBytes})
+	}
+	return append(disks, d.Disks...)
+}
 
 // Cause is why a machine ended. The values are those of the driver contract, backend.Cause.
 type Cause string

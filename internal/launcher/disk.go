@@ -87,31 +87,45 @@ func (l *launcher) makeSeed() error {
 	return os.WriteFile(filepath.Join(l.dirs.Run, seedFile), image, 0o600)
 }
 
-// makeDisk creates the root disk, or grows it. A crash leaves either no disk or a complete one.
-func (l *launcher) makeDisk(ctx context.Context) error {
-	if !l.definition.HasDisk() {
-		return nil
+// diskPath returns the file of a disk.
+func (l *launcher) diskPath(disk Disk) string {
+	if disk.Name == rootDisk {
+		return filepath.Join(l.dirs.Disk, "root.qcow2")
 	}
-	var err error
+	return filepath.Join(l.dirs.Disks, disk.Name, "disk.qcow2")
+}
+
+// makeDisks creates the disks, or grows them.
+func (l *launcher) makeDisks(ctx context.Context) (err error) {
 	if l.definition.Image {
 		if l.base, err = findImage(l.dirs.Image); err != nil {
 			return err
 		}
 	}
-	path := filepath.Join(l.dirs.Disk, diskFile)
+	for _, disk := range l.definition.allDisks() {
+		if err := l.makeDisk(ctx, disk); err != nil {
+			return fmt.Errorf("the %s disk: %w", disk.Name, err)
+		}
+	}
+	return nil
+}
+
+// makeDisk creates a disk, or grows it. A crash leaves either no disk or a complete one.
+func (l *launcher) makeDisk(ctx context.Context, disk Disk) error {
+	path := l.diskPath(disk)
 	if _, err := os.Stat(path); err == nil {
-		return l.growDisk(ctx, path)
+		return growDisk(ctx, path, disk.Bytes)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	part := path + ".part"
 	args := []string{"create", "-q", "-f", "qcow2"}
-	if l.base != nil {
+	if l.base != nil && disk.Name == rootDisk {
 		args = append(args, "-b", l.base.path, "-F", l.base.format)
 	}
 	args = append(args, part)
-	if l.definition.DiskBytes > 0 {
-		args = append(args, strconv.FormatInt(l.definition.DiskBytes, 10))
+	if disk.Bytes > 0 {
+		args = append(args, strconv.FormatInt(disk.Bytes, 10))
 	}
 	if err := qemuImg(ctx, args...); err != nil {
 		return err
@@ -119,16 +133,16 @@ func (l *launcher) makeDisk(ctx context.Context) error {
 	if err := os.Rename(part, path); err != nil {
 		return err
 	}
-	return atomicfile.SyncDir(l.dirs.Disk)
+	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
-// growDisk grows the root disk to the size of the definition; it never shrinks.
-func (l *launcher) growDisk(ctx context.Context, path string) error {
+// growDisk grows a disk to a size; it never shrinks.
+func growDisk(ctx context.Context, path string, bytes int64) error {
 	size, err := virtualSize(path)
-	if err != nil || size >= l.definition.DiskBytes {
+	if err != nil || size >= bytes {
 		return err
 	}
-	return qemuImg(ctx, "resize", "-q", "-f", "qcow2", path, strconv.FormatInt(l.definition.DiskBytes, 10))
+	return qemuImg(ctx, "resize", "-q", "-f", "qcow2", path, strconv.FormatInt(bytes, 10))
 }
 
 // virtualSize returns the size that the guest sees of a disk of the format qcow2, which is in its header.
@@ -140,7 +154,7 @@ func virtualSize(path string) (size int64, err error) {
 	defer func() { err = errors.Join(err, file.Close()) }()
 	header := make([]byte, 32)
 	if _, err := io.ReadFull(file, header); err != nil || !bytes.HasPrefix(header, []byte("QFI\xfb")) {
-		return 0, fmt.Errorf("the root disk %s is damaged: it has no header of the format qcow2", path)
+		return 0, fmt.Errorf("%s is damaged: it has no header of the format qcow2", path)
 	}
 	for _, b := range header[24:32] {
 		size = size<<8 | int64(b)

@@ -38,14 +38,14 @@ const (
 
 // Dirs are the folders of a machine.
 type Dirs struct {
-	Run, Seed, Guest, Image, Disk string
+	Run, Seed, Guest, Image, Disk, Disks string
 	// ResolvConf is the file with the search domains.
 	ResolvConf string
 }
 
 // PodDirs are the folders in a Pod.
 func PodDirs() Dirs {
-	return Dirs{Run: RunDir, Seed: SeedDir, Guest: GuestDir, Image: ImageDir, Disk: DiskDir, ResolvConf: "/etc/resolv.conf"}
+	return Dirs{Run: RunDir, Seed: SeedDir, Guest: GuestDir, Image: ImageDir, Disk: DiskDir, Disks: DisksDir, ResolvConf: "/etc/resolv.conf"}
 }
 
 // launcher runs a machine.
@@ -55,11 +55,13 @@ type launcher struct {
 	ready      *readiness
 	access     *access
 	base       *image
-	// lock is the lock of the root disk; nil without one.
-	lock          *os.File
+	// locks are those of the volumes of disks.
+	locks         []*os.File
 	searchDomains []string
 	console       *os.File
 	messages      io.Writer
+	// halted means that the processors of the guest do not run.
+	halted bool
 
 	// stopAgent ends followAgent; nil while the guest has the channel of the agent closed.
 	stopAgent context.CancelFunc
@@ -82,7 +84,11 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 	server.Protocols.SetUnencryptedHTTP2(true)
 	go func() { _ = server.Serve(listener) }() // until it is closed
 	defer func() { _ = server.Close() }()
-	defer func() { _ = l.lock.Close() }() // without a disk, it is nil, and so it fails
+	defer func() {
+		for _, lock := range l.locks {
+			_ = lock.Close() // nothing was written
+		}
+	}()
 	args, err := l.prepare(ctx)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -99,10 +105,12 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 	if err == nil {
 		l.searchDomains = searchDomains(string(raw))
 	}
-	if err := l.lockDisk(ctx); err != nil {
-		return nil, err
+	for _, disk := range l.definition.allDisks() {
+		if err := l.lockVolume(ctx, filepath.Dir(l.diskPath(disk))); err != nil {
+			return nil, fmt.Errorf("the %s disk: %w", disk.Name, err)
+		}
 	}
-	if err := errors.Join(l.makeSeed(), l.makeDisk(ctx)); err != nil {
+	if err := errors.Join(l.makeSeed(), l.makeDisks(ctx)); err != nil {
 		return nil, err
 	}
 	if l.definition.Image {
@@ -133,10 +141,7 @@ func (l *launcher) run(ctx context.Context, args []string) Ended {
 	var output tail
 	qemu := exec.Command(program, args...)
 	qemu.Stdout, qemu.Stderr = io.MultiWriter(l.messages, &output), io.MultiWriter(l.messages, &output)
-	qemu.ExtraFiles = []*os.File{l.console}
-	if l.lock != nil {
-		qemu.ExtraFiles = append(qemu.ExtraFiles, l.lock)
-	}
+	qemu.ExtraFiles = append([]*os.File{l.console}, l.locks...)
 	if err := qemu.Start(); err != nil {
 		return Ended{CauseStartFailed, err.Error()}
 	}
@@ -212,14 +217,16 @@ func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error)
 			if cause := l.handle(event); cause != "" {
 				return cause, call(conn, "quit")
 			}
+			continue
 		case <-stopping:
 			stopping = nil
 			button.Reset(powerInterval)
-			err = call(conn, "system_powerdown")
 		case <-button.C:
-			err = call(conn, "system_powerdown")
 		}
-		if err != nil {
+		if l.halted { // the guest would not notice the button
+			return CauseHost, call(conn, "quit")
+		}
+		if err := call(conn, "system_powerdown"); err != nil {
 			return "", err
 		}
 	}
@@ -271,6 +278,8 @@ func (l *launcher) handle(event qmp.Event) Cause {
 			return CauseGuestShutdown
 		}
 		// Other reasons end the process, which is observed separately.
+	case "STOP", "RESUME":
+		l.halted = event.Name == "STOP"
 	case "RESET":
 		l.ready.set(l.definition.NoAgent)
 	case "VSERPORT_CHANGE":

@@ -42,7 +42,7 @@ func newMachine(t *testing.T) *machine {
 	dir := t.TempDir()
 	m := &machine{T: t, ended: make(chan Ended, 1), console: filepath.Join(dir, "console")}
 	m.dirs = Dirs{Run: filepath.Join(dir, "run"), Seed: filepath.Join(dir, "seed"), Guest: filepath.Join("..", "..", "bin", "guest"),
-		Image: filepath.Join(dir, "image"), Disk: filepath.Join(dir, "disk"), ResolvConf: filepath.Join(dir, "resolv.conf")}
+		Image: filepath.Join(dir, "image"), Disk: filepath.Join(dir, "disk"), Disks: filepath.Join(dir, "disks"), ResolvConf: filepath.Join(dir, "resolv.conf")}
 	for _, folder := range []string{m.dirs.Run, m.dirs.Seed, m.dirs.Image, m.dirs.Disk} {
 		if err := os.Mkdir(folder, 0o700); err != nil {
 			t.Fatal(err)
@@ -133,7 +133,10 @@ func (m *machine) qemu() int {
 
 func TestMachineIsStopped(t *testing.T) {
 	m := newMachine(t)
-	m.definition.DiskBytes = 64 << 20
+	m.definition.DiskBytes, m.definition.Disks = 64<<20, []Disk{{Name: "data", Bytes: 32 << 20}}
+	if err := os.MkdirAll(filepath.Join(m.dirs.Disks, "data"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	m.run()
 	m.awaitReady()
@@ -142,10 +145,13 @@ func TestMachineIsStopped(t *testing.T) {
 	if ended := m.awaitEnd(); ended.Cause != CauseHost || m.qemu() != 0 {
 		t.Errorf("ended as %+v", ended)
 	}
+	if size, err := virtualSize(filepath.Join(m.dirs.Disks, "data", "disk.qcow2")); err != nil || size != 32<<20 {
+		t.Errorf("the other disk has %d bytes, %v", size, err)
+	}
 	if raw, err := os.ReadFile(m.console); err != nil || len(raw) == 0 {
 		t.Errorf("the console is empty: %v", err)
 	}
-	if size, err := virtualSize(filepath.Join(m.dirs.Disk, diskFile)); err != nil || size != m.definition.DiskBytes {
+	if size, err := virtualSize(filepath.Join(m.dirs.Disk, "root.qcow2")); err != nil || size != m.definition.DiskBytes {
 		t.Errorf("the disk has %d bytes, %v", size, err)
 	}
 }
@@ -175,13 +181,13 @@ func TestLongEarlierRunHasNotEnded(t *testing.T) {
 			t.Errorf("two run at once: %s", state.Status)
 		}
 	}
-	if size, err := virtualSize(filepath.Join(first.dirs.Disk, diskFile)); err != nil || size != first.definition.DiskBytes {
+	if size, err := virtualSize(filepath.Join(first.dirs.Disk, "root.qcow2")); err != nil || size != first.definition.DiskBytes {
 		t.Errorf("the disk in use was changed: %d bytes, %v", size, err)
 	}
 	signals.Send(t, first.qemu(), syscall.SIGKILL)
 	first.awaitEnd()
 	second.awaitReady()
-	if size, err := virtualSize(filepath.Join(first.dirs.Disk, diskFile)); err != nil || size != second.definition.DiskBytes {
+	if size, err := virtualSize(filepath.Join(first.dirs.Disk, "root.qcow2")); err != nil || size != second.definition.DiskBytes {
 		t.Errorf("the next run has a disk of %d bytes, %v", size, err)
 	}
 	second.stop()
@@ -214,7 +220,7 @@ func TestStartFails(t *testing.T) {
 
 func damageDisk(m *machine) {
 	m.definition.DiskBytes = 64 << 20
-	if err := os.WriteFile(filepath.Join(m.dirs.Disk, diskFile), make([]byte, 100), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.dirs.Disk, "root.qcow2"), make([]byte, 100), 0o600); err != nil {
 		m.Fatal(err)
 	}
 }
@@ -241,14 +247,14 @@ func TestDiskOfAnImage(t *testing.T) {
 	l.definition.Image = true
 	for _, size := range []int64{0, 8 << 20, 4 << 20} {
 		l.definition.DiskBytes = size
-		if err := l.makeDisk(t.Context()); err != nil {
+		if err := l.makeDisks(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		want := max(l.definition.DiskBytes, 1<<20)
 		if size == 4<<20 {
 			want = 8 << 20 // it does not shrink
 		}
-		if got, err := virtualSize(filepath.Join(m.dirs.Disk, diskFile)); err != nil || got != want {
+		if got, err := virtualSize(filepath.Join(m.dirs.Disk, "root.qcow2")); err != nil || got != want {
 			t.Errorf("with a size of %d, the disk has %d, %v", size, got, err)
 		}
 	}

@@ -68,7 +68,7 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 			appsv1.SchemeGroupVersion.WithResource("deployments"), appsv1.SchemeGroupVersion.WithResource("replicasets"), corev1.SchemeGroupVersion.WithResource("pods"),
 		},
 	}
-	was, bundle := objects.AwaitStill(t, 2*time.Second), w.bundle(t)
+	was, bundle := objects.AwaitStill(t, 5*time.Second), w.bundle(t)
 	flaps := objects.WatchReady(t)
 
 	if out, err := helm(t, w.Env["KUBECONFIG"], "upgrade", "keelson", chart, "--namespace", home, "--wait", "--values", filepath.Join(c.dir, "values.yaml"),

@@ -181,7 +181,7 @@ type VirtualMachineSpec struct {
 	// +optional
 	PodTemplate *PodTemplate `json:"podTemplate,omitempty"`
 
-	// StorageClass of the PersistentVolumeClaim of the root disk, for the driver pod. The
+	// StorageClass of the PersistentVolumeClaims of the disks, for the driver pod. The
 	// default is that of the cluster.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253

@@ -195,7 +195,7 @@
   verbs:
   - create
   - delete
-  - get
+  - list
   - patch
 - apiGroups:
   - ""

@@ -151,6 +151,41 @@ func (d *Driver) Console(ctx context.Context, id backend.Identity) (io.ReadWrite
 	return d.connect(ctx, id, "the console", launcher.ConsolePath)
 }
 
+// Pause implements backend.Driver. The record comes last, as in Resume: a call that was cut off is repeated.
+func (d *Driver) Pause(ctx context.Context, id backend.Identity) error {
+	return d.halt(ctx, id, launcher.PausePath, true)
+}
+
+// Resume implements backend.Driver.
+func (d *Driver) Resume(ctx context.Context, id backend.Identity) error {
+	return d.halt(ctx, id, launcher.ResumePath, false)
+}
+
+// halt makes the launcher of a machine halt its processors or let them run, and records that.
+func (d *Driver) halt(ctx context.Context, id backend.Identity, path string, paused bool) error {
+	secret, rec, err := d.find(ctx, id)
+	if err != nil {
+		return err
+	}
+	_, pod, err := d.seen(ctx, id)
+	if err != nil {
+		return err
+	}
+	conn, err := d.connect(ctx, id, "the launcher", path)
+	if err != nil {
+		return err
+	}
+	if err := conn.Close(); err != nil {
+		return err
+	}
+	step("processors changed")
+	rec.PausedRun = ""
+	if paused {
+		rec.PausedRun = pod.Annotations[annotationRun]
+	}
+	return d.writeRecord(ctx, secret, rec, seedOf(secret))
+}
+
 // connect connects to what of a machine. Only a refusal of the guest is not an ErrUnavailable.
 func (d *Driver) connect(ctx context.Context, id backend.Identity, what, path string) (*stream, error) {
 	secret, pod, err := d.seen(ctx, id)

@@ -74,6 +74,7 @@ func serveSimulated(w http.ResponseWriter, r *http.Request) {
 			}
 			_ = http.NewResponseController(w).Flush()
 		}
+	case r.URL.Path == launcher.PausePath, r.URL.Path == launcher.ResumePath:
 	case r.URL.Path == launcher.DialPath:
 		http.Error(w, "the guest refuses the connection", http.StatusBadGateway)
 	default:

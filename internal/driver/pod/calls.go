@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/utils/ptr"
@@ -18,7 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// Create implements backend.Driver. The claim comes first: with its Secret, a machine is complete.
+// Create implements backend.Driver. The claims come first: with its Secret, a machine is complete.
 func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 	if err := d.checkMachine(&machine); err != nil {
 		return err
@@ -27,11 +27,10 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 	if err != nil || secret != nil {
 		return err
 	}
-	if claim := newClaim(&machine); claim != nil {
-		if err := d.client.Create(ctx, claim, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
-			return typed("create the PersistentVolumeClaim "+claim.Name, err)
+	for _, disk := range disksOf(&machine) {
+		if _, err := d.makeClaim(ctx, &machine, disk); err != nil {
+			return err
 		}
-		step("claim created")
 	}
 	return d.createSecret(ctx, &record{Machine: machine}, machine.Seed)
 }
@@ -80,7 +79,15 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		step("old Pod deleted")
 	}
 	applied := withImage(machine, rec)
-	disk, refused, err := d.fitClaim(ctx, &applied)
+	claims, err := d.claims(ctx, machine.Identity)
+	if err != nil {
+		return err
+	}
+	if err := d.makeClaims(ctx, &applied, &rec.Machine, claims); err != nil {
+		return err
+	}
+	fitted := applied // the record keeps the wanted sizes, so that a difference is pending
+	refused, err := d.growClaims(ctx, &fitted, claims)
 	if err != nil {
 		return err
 	}
@@ -89,8 +96,10 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	step("run recorded")
-	applied.DiskBytes = disk // the record keeps the wanted size, so that the difference is pending
-	next, err := newPod(&applied, d.images, rec.Run, seedSum(secret))
+	if err := d.removeOthers(ctx, &applied, claims); err != nil {
+		return err
+	}
+	next, err := newPod(&fitted, d.images, rec.Run, seedSum(secret))
 	if err != nil {
 		return err
 	}
@@ -145,39 +154,6 @@ func withImage(machine backend.Machine, rec *record) backend.Machine {
 		machine.Image = rec.Machine.Image
 	}
 	return machine
-}
-
-// fitClaim checks the claim of the root disk, and grows it. It returns the size of the disk that the claim has room for. If the API
-// server refuses to grow the claim, as it does for a StorageClass that cannot expand, refused says why: the machine runs without the
-// change.
-func (d *Driver) fitClaim(ctx context.Context, machine *backend.Machine) (disk int64, refused string, err error) {
-	wanted := newClaim(machine)
-	if wanted == nil {
-		return machine.DiskBytes, "", nil
-	}
-	claim, err := read[corev1.PersistentVolumeClaim](ctx, d.client, machine.Identity)
-	if err != nil {
-		return 0, "", err
-	}
-	if claim == nil {
-		return 0, "", fmt.Errorf("the PersistentVolumeClaim %s/%s with the root disk is gone; restore it, or delete the VirtualMachine", wanted.Namespace, wanted.Name)
-	}
-	size := wanted.Spec.Resources.Requests[corev1.ResourceStorage]
-	has := claim.Spec.Resources.Requests[corev1.ResourceStorage]
-	if has.Cmp(size) >= 0 {
-		return machine.DiskBytes, "", nil
-	}
-	before := claim.DeepCopy()
-	claim.Spec.Resources.Requests = map[corev1.ResourceName]resource.Quantity{corev1.ResourceStorage: size}
-	err = d.client.Patch(ctx, claim, client.MergeFrom(before), client.FieldOwner(kube.FieldManager))
-	switch {
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return diskIn(has), fmt.Sprintf("the PersistentVolumeClaim %s does not grow: %v", claim.Name, err), nil
-	case err != nil:
-		return 0, "", typed("grow the PersistentVolumeClaim "+claim.Name+" for spec.resource.rootDisk", err)
-	}
-	step("claim grown")
-	return machine.DiskBytes, "", nil
 }
 
 // find returns the Secret of a machine and its record. The error is an ErrNotFound if there is none.
@@ -276,18 +252,10 @@ func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dura
 	return backend.ErrInProgress
 }
 
-// Pause implements backend.Driver.
-func (d *Driver) Pause(context.Context, backend.Identity) error {
-	return fmt.Errorf("%w: the driver pod cannot pause machines yet; set spec.action to active or stopped", backend.ErrInvalid)
-}
-
 // Sleep implements backend.Driver.
 func (d *Driver) Sleep(context.Context, backend.Identity, backend.SleepOptions) error {
 	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped, and remove spec.powerSchedule and spec.idle", backend.ErrInvalid)
 }
-
-// Resume implements backend.Driver.
-func (d *Driver) Resume(context.Context, backend.Identity) error { return nil } // no machine is paused
 
 // Reconfigure implements backend.Driver. All changes wait for the next start.
 func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
@@ -313,7 +281,15 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	if err != nil {
 		return err
 	}
-	rec.Machine = withImage(machine, rec)
+	applied := withImage(machine, rec)
+	claims, err := d.claims(ctx, machine.Identity)
+	if err != nil {
+		return err
+	}
+	if err := d.makeClaims(ctx, &applied, &rec.Machine, claims); err != nil {
+		return err
+	}
+	rec.Machine = applied
 	return d.writeRecord(ctx, secret, rec, machine.Seed)
 }
 
@@ -326,10 +302,15 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if gone, err := d.removePod(ctx, id, options.Grace); err != nil || !gone {
 		return err
 	}
-	if !options.KeepDisk && !options.KeepAll {
-		if err := d.removeClaim(ctx, id); err != nil {
-			return err
-		}
+	claims, err := d.claims(ctx, id)
+	if err != nil {
+		return err
+	}
+	err = d.removeClaims(ctx, claims, func(disk string) bool {
+		return options.KeepAll || disk == rootDisk && options.KeepDisk || slices.Contains(options.KeepDisks, disk)
+	})
+	if err != nil {
+		return err
 	}
 	secret, err := read[corev1.Secret](ctx, d.client, id)
 	if err != nil {
@@ -362,21 +343,4 @@ func (d *Driver) removePod(ctx context.Context, id backend.Identity, grace time.
 		return d.clear(ctx, pod)
 	}
 	return false, d.deletePod(ctx, pod, grace)
-}
-
-// removeClaim deletes the claim of the root disk.
-func (d *Driver) removeClaim(ctx context.Context, id backend.Identity) error {
-	claim, err := read[corev1.PersistentVolumeClaim](ctx, d.client, id)
-	if err != nil || claim == nil {
-		return err
-	}
-	if err := d.client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil && !apierrors.IsNotFound(err) {
-		return typed("delete the PersistentVolumeClaim "+claim.Name, err)
-	}
-	step("claim deleted")
-	claim, err = read[corev1.PersistentVolumeClaim](ctx, d.client, id)
-	if err == nil && claim != nil {
-		return fmt.Errorf("the PersistentVolumeClaim %s is being deleted: %w", claim.Name, backend.ErrInProgress)
-	}
-	return err
 }

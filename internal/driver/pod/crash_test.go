@@ -52,11 +52,12 @@ func runHelper() error {
 	return drivertest.Manage(d, killedMachine(namespace))
 }
 
-// killedMachine is a machine with a root disk.
+// killedMachine is a machine with a root disk and another one.
 func killedMachine(namespace string) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: helperUID, Namespace: namespace, Name: "vm", Cluster: "cluster"},
-		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, Hash: "1",
+		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, StorageClass: className, Hash: "1",
+		Disks: []backend.Disk{{Name: "data", SizeBytes: 32 << 20}},
 	}
 }
 
@@ -81,7 +82,7 @@ func kubeconfig(t *testing.T) string {
 	return path
 }
 
-// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod, Secret and claim, or none.
+// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod and Secret and two claims, or none.
 func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	c := newCluster(t)
 	namespace := c.namespaces[0]
@@ -122,8 +123,8 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 					t.Errorf("after a kill at %q, the Pod was replaced", at)
 				}
 				want := map[drivertest.Goal][]string{
-					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim"},
-					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim"},
+					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim", "PersistentVolumeClaim"},
+					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim"},
 					drivertest.ToDelete: nil,
 				}[way.Goal]
 				if got := c.kinds(t); !slices.Equal(got, want) {

@@ -24,6 +24,8 @@ const (
 	attemptSuffix = "-start"
 	// fieldRootDisk is the field with the size of the root disk.
 	fieldRootDisk = "resource.rootDisk"
+	// fieldDisks is the field with the other disks.
+	fieldDisks = "disks"
 )
 
 // describe returns a server, given its Secret and its Pod. Either may be nil, but not both. It is a pure function.
@@ -64,6 +66,9 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		describeStart(&s, pod, status, now)
 	default:
 		s.State, s.StartedAt = backend.StateRunning, status.State.Running.StartedAt.Time
+		if rec.PausedRun == s.Run {
+			s.State = backend.StatePaused
+		}
 		describeRunning(&s, pod, secret, rec)
 		if pod.DeletionTimestamp != nil {
 			s.Task, s.Progress = backend.TaskStop, "the guest is powering off"
@@ -141,9 +146,14 @@ func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, 
 	}
 	if secret != nil && rec.Machine.Hash != "" && readable {
 		s.Pending = pending(&definition, pod, rec, seedSum(secret))
-		if rec.Run == s.Run && slices.Contains(s.Pending, fieldRootDisk) {
-			s.PendingReason = rec.DiskRefused
+		refused := ""
+		if rec.Run == s.Run {
+			refused = rec.DiskRefused
 		}
+		if slices.Contains(s.Pending, fieldRootDisk) || slices.Contains(s.Pending, fieldDisks) {
+			s.PendingReason = refused
+		}
+		s.Disks = pendingDisks(definition.Disks, newDefinition(&rec.Machine).Disks, refused)
 		s.Endpoints, s.Service = endpoints(s.Addresses, &rec.Machine, &definition)
 	}
 }
@@ -192,6 +202,7 @@ func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum
 		{"resource.cpu", running.CPUs != wanted.CPUs},
 		{"resource.memory", running.MemoryBytes != wanted.MemoryBytes},
 		{fieldRootDisk, running.DiskBytes != wanted.DiskBytes},
+		{fieldDisks, !slices.Equal(running.Disks, wanted.Disks)},
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
 		{"cloudInit", pod.Annotations[annotationSeed] != seedSum},

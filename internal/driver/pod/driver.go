@@ -2,7 +2,7 @@
 //
 // All state is in the API server, so that any replica of a manager continues where another one has ended: a Secret of each machine has
 // its last applied spec and which run was requested to stop, and a Pod is its run. Everything is learned from watches of both. The
-// three objects of a machine, with the claim of its root disk, have a fixed name, so that a machine never runs twice. See
+// Secret and the Pod of a machine, and the claims of its disks, have fixed names, so that a machine never runs twice. See
 // docs/drivers.md.
 package pod
 
@@ -89,7 +89,7 @@ var ours = func() labels.Selector {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=get;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;create;patch;delete
 
 // Missing returns an error if the driver has not all its images.
 func Missing(launcherImage, guestImage string) error {
@@ -181,7 +181,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Service: true, Agent: true, Emulated: true}
+	return backend.Capabilities{Pause: true, Disks: true, Service: true, Agent: true, Emulated: true}
 }
 
 // Host implements backend.Driver. The host is the cluster.

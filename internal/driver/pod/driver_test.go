@@ -12,11 +12,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -26,8 +28,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// nodeName is the node of the simulated kubelet.
-const nodeName = "simulated"
+const (
+	// nodeName is the node of the simulated kubelet.
+	nodeName = "simulated"
+	// className is the StorageClass of the simulated volumes, which can expand.
+	className = "simulated"
+)
 
 // cluster is a namespace of a real API server that enforces Pod Security "restricted". Its kubelet is simulated: it runs no
 // containers, and only writes what a kubelet writes into the API.
@@ -60,6 +66,10 @@ func newCluster(t *testing.T) *cluster {
 		if _, err := api.CoreV1().ServiceAccounts(name).Create(t.Context(), account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
 		}
+	}
+	class := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: className}, Provisioner: "example.com/simulated", AllowVolumeExpansion: ptr.To(true)}
+	if _, err := api.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
 	}
 	t.Cleanup(c.clear)
 	t.Cleanup(c.launchers.endAll)
@@ -109,11 +119,11 @@ func (c *cluster) open(t *testing.T) backend.Driver {
 func (c *cluster) machine(uid types.UID) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: uid, Namespace: c.namespaces[0], Name: "vm", Cluster: "cluster"},
-		MilliCPU: 1000, MemoryBytes: 128 << 20, Hash: "1",
+		MilliCPU: 1000, MemoryBytes: 128 << 20, StorageClass: className, Hash: "1",
 	}
 }
 
-// runKubelet simulates a kubelet until the end of the test.
+// runKubelet simulates a kubelet, and the controllers of claims, until the end of the test.
 func (c *cluster) runKubelet() {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -125,7 +135,7 @@ func (c *cluster) runKubelet() {
 				if err != nil {
 					continue
 				}
-				if err := c.releaseClaims(ctx, namespace); err != nil && ctx.Err() == nil {
+				if err := c.syncClaims(ctx, namespace); err != nil && ctx.Err() == nil {
 					c.Errorf("simulated controller of claims: %v", err)
 				}
 				for i := range pods.Items {
@@ -143,19 +153,30 @@ func (c *cluster) runKubelet() {
 	c.Cleanup(func() { cancel(); <-done })
 }
 
-// releaseClaims does what the controller does that protects claims in use: it lets those go that are being deleted.
-func (c *cluster) releaseClaims(ctx context.Context, namespace string) error {
+// syncClaims does what the controllers of claims do: it binds them, and lets those go that are being deleted.
+func (c *cluster) syncClaims(ctx context.Context, namespace string) error {
 	api := c.api.CoreV1().PersistentVolumeClaims(namespace)
 	claims, err := api.List(ctx, metav1.ListOptions{LabelSelector: labelUID})
 	if err != nil {
 		return err
 	}
 	for i := range claims.Items {
-		if claim := &claims.Items[i]; claim.DeletionTimestamp != nil {
-			_, err := api.Patch(ctx, claim.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-			if err != nil && !apierrors.IsNotFound(err) {
-				return err
+		claim := &claims.Items[i]
+		patch := func(patch string, subresources ...string) error {
+			_, err := api.Patch(ctx, claim.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresources...)
+			if apierrors.IsNotFound(err) {
+				return nil
 			}
+			return err
+		}
+		switch {
+		case claim.DeletionTimestamp != nil:
+			err = patch(`{"metadata":{"finalizers":null}}`)
+		case claim.Status.Phase != corev1.ClaimBound:
+			err = errors.Join(patch(`{"spec":{"volumeName":"`+claim.Name+`"}}`), patch(`{"status":{"phase":"Bound"}}`, "status"))
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
@@ -281,6 +302,31 @@ func TestLostSecretIsWrittenAgain(t *testing.T) {
 	if after := c.until(machine, "the Secret is back", func(s backend.Server) bool { return s.Hash == machine.Hash }); after.Run != before.Run {
 		t.Errorf("before run %s, after run %s", before.Run, after.Run)
 	}
+}
+
+// A manager that ends after it has paused a machine, and before it has recorded that, is followed by one that pauses it again.
+func TestPauseWithoutRecord(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	c.must("Start", c.driver.Start(t.Context(), machine))
+	c.until(machine, "it runs", isRunning)
+	ctx, cancel := context.WithCancel(t.Context())
+	step = func(name string) {
+		if name == "processors changed" {
+			cancel()
+		}
+	}
+	defer func() { step = func(string) {} }()
+	if err := c.driver.Pause(ctx, machine.Identity); err == nil {
+		t.Error("it is paused, and that is recorded")
+	}
+	if server, err := c.driver.Observe(t.Context(), machine.Identity); err != nil || server.State != backend.StateRunning {
+		t.Errorf("without the record: %+v, %v", server, err)
+	}
+	c.must("Pause", c.driver.Pause(t.Context(), machine.Identity))
+	c.until(machine, "it is paused", func(s backend.Server) bool { return s.State == backend.StatePaused })
 }
 
 // TestNeverTwice starts a machine whose Pod is being deleted, and is not confirmed to have ended.

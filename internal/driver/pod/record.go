@@ -25,7 +25,9 @@ type record struct {
 	Run string `json:"run,omitempty"`
 	// Stopped means that the end of that run was requested.
 	Stopped bool `json:"stopped,omitempty"`
-	// DiskRefused is why the claim of the root disk has not grown before that run; empty if it has, or did not have to.
+	// PausedRun is the run that is paused; empty if none is.
+	PausedRun string `json:"pausedRun,omitempty"`
+	// DiskRefused is why claims of disks have not grown before that run; empty if they have, or did not have to.
 	DiskRefused string `json:"diskRefused,omitempty"`
 	// Failure is why that run has no Pod; nil if it had one.
 	Failure *failure `json:"failure,omitempty"`

@@ -22,10 +22,15 @@ func Validate(machine *backend.Machine) error {
 		return wrong("spec.network", "the driver pod has no rules for networks; use a NetworkPolicy")
 	}
 	for field, given := range map[string]bool{
-		"spec.disks": len(machine.Disks) > 0, "spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "", "spec.display": machine.Display != "",
+		"spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "", "spec.display": machine.Display != "",
 	} {
 		if given {
 			return wrong(field, "the driver pod does not have this yet; remove the field, or use the driver qemu")
+		}
+	}
+	for _, disk := range machine.Disks {
+		if disk.SizeBytes == 0 || disk.Image != nil || disk.VirtualDisk != "" {
+			return wrong("spec.disks", fmt.Sprintf("disks of the driver pod have a size, no image, and are no VirtualDisk; change the disk %s, or use the driver qemu", disk.Name))
 		}
 	}
 	if machine.SleepsAtShutdown {

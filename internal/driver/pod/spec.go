@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -36,6 +37,10 @@ const (
 	annotationRun = "cloudnative.tw/virtualmachine-run"
 	// annotationSeed is the checksum of the seed of a run.
 	annotationSeed = "cloudnative.tw/virtualmachine-seed"
+	// labelDisk is the name of the disk of a claim; that of the root disk has none.
+	labelDisk = "cloudnative.tw/virtualmachine-disk"
+	// annotationPolicy is what happens to a disk, other than the root disk, that is removed.
+	annotationPolicy = "cloudnative.tw/virtualmachine-disk-policy"
 	// annotationTemplate is the checksum of the PodTemplate of a run.
 	annotationTemplate = "cloudnative.tw/virtualmachine-template"
 )
@@ -49,7 +54,7 @@ const (
 	launcherMemory = 64 << 20
 	// guestCode and imageCode are the buffers for translated code of each processor, in MiB: of the default guest, and of others.
 	guestCode, imageCode = 32, 128
-	// diskOverhead is the part of the root disk, 1/16, that its claim has in addition, for the file system of the volume and the
+	// diskOverhead is the part of a disk, 1/16, that its claim has in addition, for the file system of the volume and the
 	// tables of qcow2.
 	diskOverhead = 16
 	// usualGrace is how long a guest has to power off if somebody else deletes its Pod, in seconds.
@@ -92,6 +97,9 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 		CPUs: machine.MilliCPU / 1000, CPUModel: machine.CPUModel, MemoryBytes: machine.MemoryBytes, CodeMiB: guestCode,
 		DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort,
 	}
+	for _, disk := range machine.Disks {
+		d.Disks = append(d.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
+	}
 	if machine.Image != nil {
 		d.Image, d.CodeMiB, d.NoAgent = true, imageCode, !ptr.Deref(machine.Image.Agent, true)
 	}
@@ -114,38 +122,6 @@ func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 		}
 	}
 	return d, false
-}
-
-// newClaim returns the claim of the root disk of a machine; nil if it has none.
-func newClaim(machine *backend.Machine) *corev1.PersistentVolumeClaim {
-	definition := newDefinition(machine)
-	if !definition.HasDisk() {
-		return nil
-	}
-	var class *string // the default of the cluster
-	if machine.StorageClass != "" {
-		class = &machine.StorageClass
-	}
-	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: newMeta(machine.Identity),
-		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: class,
-			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(machine.DiskBytes)}},
-		},
-	}
-}
-
-// claimSize returns the size of the claim of a root disk, in whole MiB.
-func claimSize(disk int64) resource.Quantity {
-	mebibytes := (disk+disk/diskOverhead)>>20 + 1
-	return *resource.NewQuantity(mebibytes<<20, resource.BinarySI)
-}
-
-// diskIn returns the size of the largest root disk, in whole MiB, for a claim of a size; at least 1 MiB, because a size of 0 means none.
-func diskIn(claim resource.Quantity) int64 {
-	mebibytes := ((claim.Value()>>20)*diskOverhead - 1) / (diskOverhead + 1)
-	return max(1, mebibytes) << 20
 }
 
 // images are the images of a Pod.
@@ -248,8 +224,14 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 	} else {
 		add("guest", launcher.GuestDir, true, image(images.guest))
 	}
-	if claim := newClaim(machine); claim != nil {
-		add("disk", launcher.DiskDir, false, corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name}})
+	for _, disk := range disksOf(machine) {
+		volume, path := "disk", launcher.DiskDir
+		if disk.Name != rootDisk {
+			volume, path = "disk-"+disk.Name, filepath.Join(launcher.DisksDir, disk.Name)
+		}
+		add(volume, path, false, corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(machine.UID, disk.Name)},
+		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,12 +113,33 @@ func TestPodTemplate(t *testing.T) {
 	if len(machine.PodTemplate.Metadata.Labels) != 2 {
 		t.Errorf("the machine has the labels %v now", machine.PodTemplate.Metadata.Labels)
 	}
-	if class := newClaim(&machine).Spec.StorageClassName; ptr.Deref(class, "") != "fast" {
+	if class := newClaim(&machine, disksOf(&machine)[0]).Spec.StorageClassName; ptr.Deref(class, "") != "fast" {
 		t.Errorf("the class of the volume is %v", class)
 	}
 	machine.StorageClass = ""
-	if class := newClaim(&machine).Spec.StorageClassName; class != nil {
+	if class := newClaim(&machine, disksOf(&machine)[0]).Spec.StorageClassName; class != nil {
 		t.Errorf("the class of the volume is %q, and not the default", *class)
+	}
+}
+
+func TestPendingDisks(t *testing.T) {
+	running := []launcher.Disk{{Name: "a", Bytes: 1 << 20}, {Name: "b", Bytes: 1 << 20}}
+	for name, test := range map[string]struct {
+		wanted  []launcher.Disk
+		refused string
+		want    []backend.PendingDisk
+	}{
+		"the same":  {wanted: running},
+		"one added": {wanted: append(slices.Clone(running), launcher.Disk{Name: "c", Bytes: 1 << 20}), want: []backend.PendingDisk{{Name: "c", Message: "it is added when the machine restarts"}}},
+		"one grows": {wanted: []launcher.Disk{{Name: "a", Bytes: 2 << 20}, running[1]}, want: []backend.PendingDisk{{Name: "a", Message: "it grows when the machine restarts"}}},
+		"one was not allowed to grow": {
+			wanted: []launcher.Disk{{Name: "a", Bytes: 2 << 20}, running[1]}, refused: "no", want: []backend.PendingDisk{{Name: "a", Message: "no"}},
+		},
+		"one removed": {wanted: running[1:], want: []backend.PendingDisk{{Name: "a", Message: "it is removed when the machine restarts"}}},
+	} {
+		if diff := cmp.Diff(test.want, pendingDisks(running, test.wanted, test.refused)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
 	}
 }
 
@@ -146,7 +168,7 @@ func TestImageWithItsDisk(t *testing.T) {
 	if d := newDefinition(&machine); !d.NoAgent || !d.Image || d.CodeMiB != imageCode {
 		t.Errorf("definition %+v", d)
 	}
-	if claim := newClaim(&machine); claim.Spec.Resources.Requests.Storage().Value() != (1<<30)+(1<<30)/16+(1<<20) {
+	if claim := newClaim(&machine, disksOf(&machine)[0]); claim.Spec.Resources.Requests.Storage().Value() != (1<<30)+(1<<30)/16+(1<<20) {
 		t.Errorf("claim of %s", claim.Spec.Resources.Requests.Storage())
 	}
 }

@@ -2,12 +2,14 @@ package drivertest
 
 import (
 	"context"
+	"slices"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// testDisks adds, grows and removes disks of a server that is on. Its guest may hold removed disks until it is off.
+// testDisks adds, grows and removes disks of a server that is on. Its guest may hold removed disks until it is off, and changes may wait
+// for a restart.
 func testDisks(f *fixture) {
 	if !f.driver.Capabilities().Disks {
 		return // the driver rejects spec.disks
@@ -23,6 +25,13 @@ func testDisks(f *fixture) {
 	}
 	done := func(what string) {
 		f.Helper()
+		if slices.Contains(f.observe(machine).Pending, "disks") {
+			if len(f.observe(machine).Disks) == 0 {
+				f.Errorf("%s: no disk waits for a restart", what)
+			}
+			f.stop(machine, 0)
+			f.start(machine)
+		}
 		harness.Eventually(f, what, func() bool {
 			server := f.observe(machine)
 			return len(server.Disks) == 0 && len(server.Pending) == 0 && server.Hash == machine.Hash

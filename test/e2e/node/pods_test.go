@@ -30,14 +30,23 @@ const (
 	ofMachines = "cloudnative.tw/virtualmachine-uid"
 )
 
-// machineInPod is a machine with the default guest, a root disk, and a web server at a port that is not in spec.ports.
+// machineInPod is a machine with the default guest, a root disk, and a web server at a port that is not in spec.ports. The page disk says
+// whether a disk "data" is one that an earlier run had.
 const machineInPod = `apiVersion: cloudnative.tw/v1alpha1
 kind: VirtualMachine
 metadata: {name: vm}
 spec:
   driver: pod
   resource: {cpu: 1, memory: 192Mi, rootDisk: 64Mi}
-  cloudInit: {userData: "#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p 8080 -h /www]\n"}
+  cloudInit:
+    userData: |
+      #cloud-config
+      write_files:
+      - {path: /www/hello, content: it serves}
+      bootcmd:
+      - mkdir -p /www
+      - disk=/dev/disk/by-id/virtio-data; if [ -e $disk ]; then head -c 4 $disk | tr '\0' - > /www/disk; printf kept > $disk; sync; fi
+      - busybox httpd -p 8080 -h /www
   readinessProbe: {httpGet: {port: 8080, path: /hello}, periodSeconds: 1, timeoutSeconds: 30}
 `
 
@@ -64,8 +73,10 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"what the driver cannot do is refused", refusedInPods},
 		{"it is created, and its agent connects", createInPod},
 		{"its console, its log and its ports are reached", accessInPod},
+		{"it is paused, and goes on", pauseInPod},
 		{"it is restarted, and keeps its disk", restartInPod},
 		{"its disk cannot grow here, and it starts", growInPod},
+		{"a disk is added, kept and removed", disksInPod},
 		{"its Pod deleted, it runs again", func(t *testing.T, u *user) {
 			u.losePod(t, func() { u.kubectl(t, "delete", "pod", "--selector", ofMachines, "--wait=false") })
 		}},
@@ -114,7 +125,7 @@ func upWithPods(t *testing.T, u *user) {
 
 func refusedInPods(t *testing.T, u *user) {
 	for field, spec := range map[string]string{
-		"spec.disks":             "disks: [{name: data, size: 64Mi}]",
+		"spec.disks":             "disks: [{name: data, virtualDisk: data}]",
 		"spec.display":           "display: {type: vga}",
 		"spec.image":             "image: {url: \"https://example.com/disk.qcow2\", sha256: \"" + strings.Repeat("a", 64) + "\"}",
 		"spec.resource.cpu":      "resource: {cpu: 500m}",
@@ -145,6 +156,25 @@ func (u *user) awaitMachine(t *testing.T) {
 	u.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
 }
 
+// pauseInPod pauses the machine in its Pod.
+func pauseInPod(t *testing.T, u *user) {
+	pod := u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].metadata.uid}")
+	request := func(action string) {
+		t.Helper()
+		u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"action":"`+action+`"}}`)
+	}
+	request("paused")
+	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=paused", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+	if got := u.field(t, "virtualmachine/vm", `{.status.conditions[?(@.type=="Ready")].reason}`); got != "Paused" {
+		t.Errorf("Ready has the reason %s", got)
+	}
+	request("active")
+	u.awaitMachine(t)
+	if now := u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].metadata.uid}"); now != pod {
+		t.Errorf("its Pod was replaced")
+	}
+}
+
 // accessInPod reaches the machine by the access API, in a namespace that lets nobody in.
 func accessInPod(t *testing.T, u *user) {
 	u.apply(t, "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: nobody}\nspec: {podSelector: {}, policyTypes: [Ingress]}\n")
@@ -169,16 +199,8 @@ func accessInPod(t *testing.T, u *user) {
 		seen += string(message)
 	}
 	began := time.Now()
-	conn, err := client.DialPort(t.Context(), config, "default", "vm", 8080)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close() //nolint:errcheck // it was read to its end
-	if _, err := io.WriteString(conn, "GET /hello HTTP/1.0\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	if raw, err := io.ReadAll(conn); err != nil || !strings.HasSuffix(string(raw), "it serves") {
-		t.Errorf("port 8080 answers %q, %v", raw, err)
+	if got := u.page(t, "hello"); got != "it serves" {
+		t.Errorf("port 8080 answers %q", got)
 	}
 	t.Logf("port 8080 answered after %d ms", time.Since(began).Milliseconds())
 	if conn, err := client.DialPort(t.Context(), config, "default", "vm", 9); err == nil {
@@ -189,6 +211,29 @@ func accessInPod(t *testing.T, u *user) {
 	}
 	u.Until(t, "the log has the output of the console", func(out string) bool { return strings.Contains(out, "it says 42") },
 		"keelson", "vm", "logs", "vm", "--kubeconfig", u.Env["KUBECONFIG"])
+}
+
+// page returns a page of the web server in the machine.
+func (u *user) page(t *testing.T, name string) string {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", u.Env["KUBECONFIG"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := client.DialPort(t.Context(), config, "default", "vm", 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close() //nolint:errcheck // it was read to its end
+	if _, err := io.WriteString(conn, "GET /"+name+" HTTP/1.0\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(raw), "\r\n\r\n")
+	return body
 }
 
 // run returns the current run of the machine.
@@ -230,6 +275,28 @@ func growInPod(t *testing.T, u *user) {
 	u.Until(t, "the change is pending", func(out string) bool {
 		return strings.Contains(out, "resource.rootDisk") && strings.Contains(out, "does not grow")
 	}, "kubectl", "get", "virtualmachine", "vm", "-o", `jsonpath={.status.conditions[?(@.type=="RestartRequired")].message}`)
+}
+
+// disksInPod adds a disk, which has its content in the next run, too, and removes it.
+func disksInPod(t *testing.T, u *user) {
+	change := func(disks, reason string) {
+		t.Helper()
+		u.kubectl(t, "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"disks":`+disks+`}}`)
+		u.kubectl(t, "wait", "virtualmachine/vm", "--for=condition=DisksReady=False", "--timeout", transcript.WaitTimeout.String())
+		transcript.Contains(t, u.field(t, "virtualmachine/vm", `{.status.conditions[?(@.type=="DisksReady")]}`), "DisksPending", reason)
+		u.restart(t)
+		u.kubectl(t, "wait", "virtualmachine/vm", "--for=condition=DisksReady", "--timeout", transcript.WaitTimeout.String())
+	}
+	change(`[{"name":"data","size":"32Mi"}]`, "Disk data: it is added when the machine restarts")
+	if got := u.page(t, "disk"); got != "----" {
+		t.Errorf("the new disk begins with %q", got)
+	}
+	u.restart(t)
+	if got := u.page(t, "disk"); got != "kept" {
+		t.Errorf("after a restart, the disk begins with %q", got)
+	}
+	change("null", "Disk data: it is removed when the machine restarts")
+	u.Until(t, "its claim is gone", transcript.Is(""), "kubectl", "get", "pvc", "--selector", "cloudnative.tw/virtualmachine-disk", "-o", "name")
 }
 
 // losePod loses the Pod of the machine, which must run again, and never twice at once.

@@ -78,7 +78,7 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// What the Pod of the machine has in addition, for the driver pod. A change requires a
 	// restart.
 	PodTemplate *PodTemplateApplyConfiguration `json:"podTemplate,omitempty"`
-	// StorageClass of the PersistentVolumeClaim of the root disk, for the driver pod. The
+	// StorageClass of the PersistentVolumeClaims of the disks, for the driver pod. The
 	// default is that of the cluster.
 	StorageClassName *string `json:"storageClassName,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first

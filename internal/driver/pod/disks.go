@@ -1,0 +1,234 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+// rootDisk is the name of the root disk among the disks of a machine: no other disk may have it.
+const rootDisk = "root"
+
+// claimName returns the name of the claim of a disk.
+func claimName(uid types.UID, disk string) string {
+	if disk == rootDisk {
+		return objectName(uid)
+	}
+	return objectName(uid) + "-" + disk
+}
+
+// diskOf returns the name of the disk of a claim.
+func diskOf(claim *corev1.PersistentVolumeClaim) string {
+	if disk := claim.Labels[labelDisk]; disk != "" {
+		return disk
+	}
+	return rootDisk
+}
+
+// disksOf returns all disks of a machine, the root disk first.
+func disksOf(machine *backend.Machine) (disks []backend.Disk) {
+	if definition := newDefinition(machine); definition.HasDisk() {
+		disks = append(disks, backend.Disk{Name: rootDisk, SizeBytes: machine.DiskBytes})
+	}
+	return append(disks, machine.Disks...)
+}
+
+// hasDisk reports whether a machine has a disk with a name.
+func hasDisk(machine *backend.Machine, name string) bool {
+	return slices.ContainsFunc(disksOf(machine), func(disk backend.Disk) bool { return disk.Name == name })
+}
+
+// newClaim returns the claim of a disk.
+func newClaim(machine *backend.Machine, disk backend.Disk) *corev1.PersistentVolumeClaim {
+	var class *string // the default of the cluster
+	if machine.StorageClass != "" {
+		class = &machine.StorageClass
+	}
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: newMeta(machine.Identity),
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: class,
+			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(disk.SizeBytes)}},
+		},
+	}
+	claim.Name = claimName(machine.UID, disk.Name)
+	if disk.Name != rootDisk {
+		claim.Labels[labelDisk], claim.Annotations[annotationPolicy] = disk.Name, string(policyOf(disk))
+	}
+	return claim
+}
+
+// policyOf returns what happens to a disk that is removed.
+func policyOf(disk backend.Disk) v1alpha1.DiskPolicy {
+	if disk.Retain {
+		return v1alpha1.DiskRetain
+	}
+	return v1alpha1.DiskDelete
+}
+
+// claimSize returns the size of the claim of a disk, in whole MiB.
+func claimSize(disk int64) resource.Quantity {
+	mebibytes := (disk+disk/diskOverhead)>>20 + 1
+	return *resource.NewQuantity(mebibytes<<20, resource.BinarySI)
+}
+
+// diskIn returns the size of the largest disk, in whole MiB, for a claim of a size; at least 1 MiB, because a size of 0 means none.
+func diskIn(claim resource.Quantity) int64 {
+	mebibytes := ((claim.Value()>>20)*diskOverhead - 1) / (diskOverhead + 1)
+	return max(1, mebibytes) << 20
+}
+
+// claims returns the claims of a machine by the names of their disks.
+func (d *Driver) claims(ctx context.Context, id backend.Identity) (map[string]*corev1.PersistentVolumeClaim, error) {
+	var list corev1.PersistentVolumeClaimList
+	if err := d.client.List(ctx, &list, client.InNamespace(id.Namespace), client.MatchingLabels{labelUID: string(id.UID)}); err != nil {
+		return nil, typed("list the PersistentVolumeClaims of the machine", err)
+	}
+	found := map[string]*corev1.PersistentVolumeClaim{}
+	for i := range list.Items {
+		found[diskOf(&list.Items[i])] = &list.Items[i]
+	}
+	return found, nil
+}
+
+// makeClaim creates the claim of a disk.
+func (d *Driver) makeClaim(ctx context.Context, machine *backend.Machine, disk backend.Disk) (*corev1.PersistentVolumeClaim, error) {
+	claim := newClaim(machine, disk)
+	if err := d.client.Create(ctx, claim, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, typed("create the PersistentVolumeClaim "+claim.Name, err)
+	}
+	step("claim created")
+	return claim, nil
+}
+
+// makeClaims creates the claims of disks that a machine did not have before, and sets what happens to those that are removed. A claim
+// of an earlier disk that is gone is an error: the machine does not start with an empty disk instead.
+func (d *Driver) makeClaims(ctx context.Context, machine, before *backend.Machine, claims map[string]*corev1.PersistentVolumeClaim) (err error) {
+	for _, disk := range disksOf(machine) {
+		claim := claims[disk.Name]
+		switch {
+		case claim == nil && hasDisk(before, disk.Name):
+			return fmt.Errorf("the PersistentVolumeClaim %s/%s with the %s disk is gone; restore it, or delete the VirtualMachine", machine.Namespace, claimName(machine.UID, disk.Name), disk.Name)
+		case claim == nil:
+			if claims[disk.Name], err = d.makeClaim(ctx, machine, disk); err != nil {
+				return err
+			}
+		case claim.DeletionTimestamp != nil:
+			return fmt.Errorf("the PersistentVolumeClaim %s is being deleted: %w", claim.Name, backend.ErrInProgress)
+		case disk.Name != rootDisk && claim.Annotations[annotationPolicy] != string(policyOf(disk)):
+			old := claim.DeepCopy()
+			claim.Annotations[annotationPolicy] = string(policyOf(disk))
+			if err := d.client.Patch(ctx, claim, client.MergeFrom(old), client.FieldOwner(kube.FieldManager)); err != nil {
+				return typed("annotate the PersistentVolumeClaim "+claim.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// growClaims grows the claims of a machine, and sets the sizes of its disks to what their claims have room for. If the API server
+// refuses to grow a claim, as it does for a StorageClass that cannot expand, refused says why: the machine runs without the change.
+func (d *Driver) growClaims(ctx context.Context, machine *backend.Machine, claims map[string]*corev1.PersistentVolumeClaim) (refused string, err error) {
+	var reasons []string
+	sizes := map[string]*int64{rootDisk: &machine.DiskBytes}
+	machine.Disks = slices.Clone(machine.Disks)
+	for i := range machine.Disks {
+		sizes[machine.Disks[i].Name] = &machine.Disks[i].SizeBytes
+	}
+	for _, disk := range disksOf(machine) {
+		reason := ""
+		if *sizes[disk.Name], reason, err = d.growClaim(ctx, claims[disk.Name], disk.SizeBytes); err != nil {
+			return "", err
+		}
+		if reason != "" {
+			reasons = append(reasons, reason)
+		}
+	}
+	return strings.Join(reasons, "; "), nil
+}
+
+// growClaim grows a claim for a disk of a size. It returns the size of the disk that the claim has room for.
+func (d *Driver) growClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, disk int64) (fits int64, refused string, err error) {
+	size := claimSize(disk)
+	has := claim.Spec.Resources.Requests[corev1.ResourceStorage]
+	if has.Cmp(size) >= 0 {
+		return disk, "", nil
+	}
+	before := claim.DeepCopy()
+	claim.Spec.Resources.Requests = map[corev1.ResourceName]resource.Quantity{corev1.ResourceStorage: size}
+	err = d.client.Patch(ctx, claim, client.MergeFrom(before), client.FieldOwner(kube.FieldManager))
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return diskIn(has), fmt.Sprintf("the PersistentVolumeClaim %s does not grow: %v", claim.Name, err), nil
+	case err != nil:
+		return 0, "", typed("grow the PersistentVolumeClaim "+claim.Name, err)
+	}
+	step("claim grown")
+	return disk, "", nil
+}
+
+// removeClaims deletes claims, except those of disks to keep. An ErrInProgress means that one still exists. claims are those that
+// existed when the caller decided: later ones belong to a later spec.
+func (d *Driver) removeClaims(ctx context.Context, claims map[string]*corev1.PersistentVolumeClaim, keep func(disk string) bool) (err error) {
+	for disk, claim := range claims {
+		if keep(disk) || claim.Annotations[annotationPolicy] == string(v1alpha1.DiskRetain) {
+			continue
+		}
+		if err := d.client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID}); err != nil {
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			return typed("delete the PersistentVolumeClaim "+claim.Name, err)
+		}
+		step("claim deleted")
+		err = fmt.Errorf("the PersistentVolumeClaim %s is being deleted: %w", claim.Name, backend.ErrInProgress)
+	}
+	return err
+}
+
+// removeOthers deletes the claims of disks that a machine, which has no Pod, no longer has. It does not wait for their end.
+func (d *Driver) removeOthers(ctx context.Context, machine *backend.Machine, claims map[string]*corev1.PersistentVolumeClaim) error {
+	err := d.removeClaims(ctx, claims, func(disk string) bool { return disk == rootDisk || hasDisk(machine, disk) })
+	if errors.Is(err, backend.ErrInProgress) {
+		return nil
+	}
+	return err
+}
+
+// pendingDisks returns the disks whose changes wait for a restart.
+func pendingDisks(running, wanted []launcher.Disk, refused string) (pending []backend.PendingDisk) {
+	add := func(name, message string) {
+		pending = append(pending, backend.PendingDisk{Name: name, Message: message})
+	}
+	for _, disk := range wanted {
+		i := slices.IndexFunc(running, func(other launcher.Disk) bool { return other.Name == disk.Name })
+		switch {
+		case i < 0:
+			add(disk.Name, "it is added when the machine restarts")
+		case running[i].Bytes < disk.Bytes && refused != "":
+			add(disk.Name, refused)
+		case running[i].Bytes < disk.Bytes:
+			add(disk.Name, "it grows when the machine restarts")
+		}
+	}
+	for _, disk := range running {
+		if !slices.ContainsFunc(wanted, func(other launcher.Disk) bool { return other.Name == disk.Name }) {
+			add(disk.Name, "it is removed when the machine restarts")
+		}
+	}
+	return pending
+}
