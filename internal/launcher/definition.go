@@ -14,8 +14,10 @@ const (
 	GuestDir = "/guest"
 	// ImageDir has the image of another guest.
 	ImageDir = "/image"
-	// DiskDir is the volume of the root disk. DisksDir has a folder for each other disk, with its name, which is its volume.
-	DiskDir, DisksDir = "/disk", "/disks"
+	// DiskDir is the volume of the root disk.
+	DiskDir = "/disk"
+	// DisksDir has a folder for each other disk, with its name, which is its volume.
+	DisksDir = "/disks"
 	// TerminationLog is where kubelet reads an Ended from.
 	TerminationLog = "/dev/termination-log"
 	// ReadyPath is the path at which HTTP requests succeed when the guest is ready. With wait, a duration, a response that it is
@@ -28,8 +30,10 @@ const (
 	DialPath = "/dial"
 	// PortParameter is the parameter of DialPath with that port.
 	PortParameter = "port"
-	// PausePath is the path at which it halts the processors of the guest, ResumePath the one at which it lets them run again.
-	PausePath, ResumePath = "/pause", "/resume"
+	// PausePath is the path at which it halts the processors of the guest.
+	PausePath = "/pause"
+	// ResumePath is the path at which it lets them run again.
+	ResumePath = "/resume"
 	// TokenFile is the file in SeedDir with the token of the manager.
 	TokenFile = "access-token"
 	// UserDataFile is the file in SeedDir with the user data.

@@ -79,7 +79,8 @@ var (
 	}
 	// forDriverPod replaces some of forVirtualMachines and byDefault.
 	forDriverPod = map[string]string{
-		"everywhere: persistentvolumeclaims": "create delete get patch",
+		"everywhere: persistentvolumeclaims": "create delete list patch",
+		"everywhere: pods.metrics.k8s.io":    "list",
 		"everywhere: pods/log":               "get",
 		"everywhere: pods/portforward":       "create get",
 		"everywhere: secrets":                "create delete get list update watch",

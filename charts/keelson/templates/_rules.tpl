@@ -231,6 +231,12 @@
   - list
   - update
   - watch
+- apiGroups:
+  - metrics.k8s.io
+  resources:
+  - pods
+  verbs:
+  - list
 {{- end }}
 {{- end }}
 {{- define "keelson.rules.cluster" }}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -16,8 +15,6 @@ import (
 )
 
 const (
-	// reportStep is the smallest change in use, in percentage points, that is reported.
-	reportStep = 5
 	// statsTimeout is the response timeout for the measurement of one container.
 	statsTimeout = 5 * time.Second
 	// roomInPercent is the part of a smaller memory limit that current use may take.
@@ -91,8 +88,7 @@ func (u *usage) add(run string, startedAt time.Time, stats *container.StatsRespo
 	if host.Memory > 0 {
 		now.Memory = min(100, 100*float64(used)/float64(host.Memory))
 	}
-	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= reportStep } // rounded as in the status
-	notify := u.last == nil || far(now.CPU, u.reported.CPU) || far(now.Memory, u.reported.Memory)
+	notify := u.last == nil || now.IsFarFrom(&u.reported)
 	u.at, u.cpuSeconds, u.last = stats.Read, seconds, &now
 	if notify {
 		u.reported = now

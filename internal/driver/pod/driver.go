@@ -24,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -58,8 +59,9 @@ var step = func(string) {}
 
 // Driver runs machines.
 type Driver struct {
-	images images
-	host   backend.Host
+	images     images
+	host       backend.Host
+	namespaces []string // those of the manager; empty means all
 	// client reads from the API server, cache from the watches.
 	client client.Client
 	cache  cache.Cache
@@ -73,6 +75,8 @@ type Driver struct {
 	mu     sync.Mutex
 	closed bool
 	notify func(backend.Identity)
+	// usage is the usage of each run.
+	usage map[types.UID]*measured
 }
 
 // ours selects the objects of machines.
@@ -89,6 +93,7 @@ var ours = func() labels.Selector {
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
+// +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;create;patch;delete
 
 // Missing returns an error if the driver has not all its images.
@@ -105,10 +110,10 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), metricsv1beta1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	d := &Driver{images: images{launcher: options.LauncherImage, guest: options.GuestImage}, notify: func(backend.Identity) {}}
+	d := &Driver{namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage}, notify: func(backend.Identity) {}}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
@@ -160,6 +165,7 @@ func (d *Driver) watch(ctx context.Context) error {
 	if !d.cache.WaitForCacheSync(ctx) {
 		return fmt.Errorf("%w: the watches of Pods and Secrets with the label %s do not begin; may the manager list and watch them?", backend.ErrUnavailable, labelUID)
 	}
+	d.watches.Go(func() { d.sampleUsage(running) })
 	return nil
 }
 
@@ -238,7 +244,9 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	if err != nil {
 		return backend.Server{}, err
 	}
-	return describe(secret, pod, time.Now())
+	server, err := describe(secret, pod, time.Now())
+	server.Usage = d.usageOf(&server)
+	return server, err
 }
 
 // List implements backend.Driver. It makes no request.
@@ -269,6 +277,7 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 		if err != nil {
 			return nil, err
 		}
+		server.Usage = d.usageOf(&server)
 		all = append(all, server)
 	}
 	slices.SortFunc(all, func(a, b backend.Server) int { return strings.Compare(string(a.UID), string(b.UID)) })

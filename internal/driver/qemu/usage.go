@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -21,8 +20,6 @@ import (
 const (
 	// sampleInterval is the interval of usage measurements.
 	sampleInterval = backend.UsageInterval
-	// usageStep is the smallest reported change, in percentage points.
-	usageStep = 5
 	// clockTicks is the kernel's unit of processor time on every Linux, see time(7).
 	clockTicks = 100
 )
@@ -143,8 +140,7 @@ func (m *machine) measure(network *networkUse) bool {
 		// Usage during the boot is meaningless; it is reported with the first response.
 		return false
 	}
-	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= usageStep } // rounded as in the status
-	if m.reportedUsage.CPUSeconds > 0 && !far(usage.CPU, m.reportedUsage.CPU) && !far(usage.Memory, m.reportedUsage.Memory) {
+	if m.reportedUsage.CPUSeconds > 0 && !usage.IsFarFrom(&m.reportedUsage) {
 		return false
 	}
 	m.reportedUsage = usage

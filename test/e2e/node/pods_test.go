@@ -145,6 +145,7 @@ func createInPod(t *testing.T, u *user) {
 	if got := u.field(t, "virtualmachine/vm", `{.status.conditions[?(@.type=="AgentConnected")].status}`); got != "True" {
 		t.Errorf("AgentConnected is %q", got)
 	}
+	u.Until(t, "its usage is measured", transcript.Not(""), "kubectl", "get", "virtualmachine/vm", "-o", "jsonpath={.status.server.usage.memory}")
 	if got, want := u.field(t, "virtualmachine/vm", "{.status.server.addresses[0]}"), u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].status.podIP}"); got != want {
 		t.Errorf("its address is %q, that of its Pod %q", got, want)
 	}

@@ -1,9 +1,15 @@
 package backend
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // UsageInterval is the interval of measurements of drivers, and of samples.
 const UsageInterval = 15 * time.Second
+
+// usageStep is the smallest change, in percentage points, that drivers report.
+const usageStep = 5
 
 // UsageSample is the usage of a machine at a moment. Values that are not known are NaN.
 type UsageSample struct {
@@ -33,6 +39,12 @@ type Usage struct {
 	// Disk and Network count what the server has transferred; nil if unknown.
 	Disk    *DiskTraffic
 	Network *NetworkTraffic
+}
+
+// IsFarFrom reports whether a usage is so far from the last reported one that it is reported, too.
+func (u *Usage) IsFarFrom(reported *Usage) bool {
+	far := func(a, b float64) bool { return math.Abs(math.Round(a)-math.Round(b)) >= usageStep } // rounded as in the status
+	return far(u.CPU, reported.CPU) || far(u.Memory, reported.Memory)
 }
 
 // DiskTraffic counts what a server has read from its disks and written to them. It may begin at zero again, for example
