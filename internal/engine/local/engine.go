@@ -42,6 +42,8 @@ type Options struct {
 	// Machine returns this machine, for clusters with real nodes. Its error says why there can be none, with the remedy. Nil: there
 	// are none.
 	Machine func() (node.Machine, error)
+	// Layers is the folder in which real nodes share layers of images. Empty means one for each cluster.
+	Layers string
 	// Addresses are the networks in which spec.apiServer.address may be, besides 127.0.0.0/8.
 	Addresses []netip.Prefix
 	// Ephemeral trades durability for speed.

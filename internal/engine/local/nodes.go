@@ -43,6 +43,7 @@ func (e *Engine) chooseNodes(d *desire) error {
 	if d.real > 1 && !machine.Root {
 		return fmt.Errorf("%w: spec.nodes.real: several real nodes need a manager that runs as root; without root, choose 1", cluster.ErrUnavailable)
 	}
+	machine.Layers = e.opts.Layers
 	d.machine = &machine
 	return nil
 }
