@@ -44,8 +44,8 @@ func (s *Store) CopyFrom(ctx context.Context, other *Store, names []string) (err
 
 // name gives an image a name, which it takes from another one if necessary.
 func (s *Store) name(ctx context.Context, image images.Image) error {
-	named := images.Image{Name: image.Name, Target: image.Target, Labels: image.Labels}
-	_, err := s.client.ImageService().Update(ctx, named, "target", "labels")
+	named := images.Image{Name: image.Name, Target: image.Target} // labels say what the other node does with it
+	_, err := s.client.ImageService().Update(ctx, named, "target")
 	if errdefs.IsNotFound(err) {
 		_, err = s.client.ImageService().Create(ctx, named)
 	}

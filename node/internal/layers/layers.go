@@ -2,7 +2,7 @@
 //
 // The shared folder has a folder for each layer:
 //
-//	used    an empty file, with a hard link in each snapshot that uses the layer
+//	used    a file with its inode number, and with a hard link in each snapshot that uses the layer
 //	fs      the files of the layer
 //
 // A snapshot of a node whose layer is shared has a link in the place of its own fs. So what a node uses is known from its
@@ -15,6 +15,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,7 +93,7 @@ func (d Dir) publish(snapshot, layer string) error {
 	if err := os.Symlink(target(layer), files); err != nil {
 		return err
 	}
-	if err := os.WriteFile(d.path(layer, usedName), nil, 0o600); err != nil {
+	if err := d.writeUsed(layer); err != nil {
 		return err
 	}
 	if err := d.use(snapshot, layer); err != nil {
@@ -145,10 +146,28 @@ func (d Dir) isComplete(layer string) bool {
 	return err == nil && filesErr == nil && files.IsDir()
 }
 
-// isUsed reports whether a layer is complete, and used by a snapshot.
+// isUsed reports whether a layer is complete, and used by a snapshot. Who uses it is not known after it was copied, for example to another
+// disk without the links: such a layer counts as used.
 func (d Dir) isUsed(layer string) bool {
 	var used unix.Stat_t
-	return d.isComplete(layer) && unix.Lstat(d.path(layer, usedName), &used) == nil && used.Nlink > 1
+	path := d.path(layer, usedName)
+	if !d.isComplete(layer) || unix.Lstat(path, &used) != nil {
+		return false
+	}
+	original, err := os.ReadFile(path)
+	return err != nil || used.Nlink > 1 || string(original) != strconv.FormatUint(used.Ino, 10)
+}
+
+func (d Dir) writeUsed(layer string) error {
+	path := d.path(layer, usedName)
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
+	}
+	var used unix.Stat_t
+	if err := unix.Lstat(path, &used); err != nil {
+		return err
+	}
+	return os.WriteFile(path, strconv.AppendUint(nil, used.Ino, 10), 0o600)
 }
 
 func (d Dir) path(names ...string) string {

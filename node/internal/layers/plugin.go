@@ -7,6 +7,7 @@ import (
 
 	"github.com/containerd/containerd/v2/core/snapshots"
 	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/log"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
 	"golang.org/x/sys/unix"
@@ -53,7 +54,10 @@ func shared(initialize func(*plugin.InitContext) (any, error)) func(*plugin.Init
 			return nil, err
 		}
 		s := &snapshotter{Snapshotter: made.(snapshots.Snapshotter), layers: Dir(opened(SharedFD)), own: filepath.Join(opened(OwnFD), "snapshots")}
-		return s, s.layers.Sweep()
+		if err := s.layers.Sweep(); err != nil {
+			log.L.WithError(err).Warn("Could not delete the shared layers that no node uses")
+		}
+		return s, nil
 	}
 }
 
