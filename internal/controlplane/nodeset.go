@@ -191,7 +191,7 @@ func (cp *ControlPlane) removeNode(ctx context.Context, client kubernetes.Interf
 	if err := stopRecorded(ctx, cp.procs, name, waitTimeout(name)); err != nil {
 		return fmt.Errorf("remove the node %s: %w", s.Name, err)
 	}
-	if err := errors.Join(node.Clean(ctx, s.Dir), deleteNode(ctx, client, s.Name), cp.removeNodeFiles(ctx, s.Index)); err != nil {
+	if err := errors.Join(node.Clean(ctx, s.Dir), deleteNode(ctx, client, s.Name), cp.removeNodeFiles(ctx, s.Index), cp.opts.RealNode.SweepLayers(s.Layers)); err != nil {
 		return fmt.Errorf("remove the node %s: %w", s.Name, err)
 	}
 	err := cp.procs.Remove(name)

@@ -45,7 +45,7 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	}
 	hosted := local.New(local.Options{
 		Dir: ClusterDir(o.StateDir), Snapshots: SnapshotDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
-		Machine: o.machine(), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
+		Machine: o.machine(), Layers: node.LayersDir(o.StateDir), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
 	})
 	clusters := cluster.Options{
 		SecretNamespace: o.SecretNamespace,

@@ -36,6 +36,8 @@ type Machine struct {
 	NoControllers []string
 	// Programs is the folder of keelson-node, and NoProgram the first of its programs that is missing.
 	Programs, NoProgram string
+	// Layers is the folder in which the real nodes of several control planes share layers of images. Empty means one of the data directory.
+	Layers string
 	// Runtime is the path of runc or of crun, Iptables and Nft those of the programs of that name. Empty if missing.
 	Runtime, Iptables, Nft string
 	// OldCrun is the version of a crun that is too old to be the runtime; empty if there is none, or it is not needed.

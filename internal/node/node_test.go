@@ -186,7 +186,7 @@ func TestCapabilities(t *testing.T) {
 // The two sides of the seam are of different modules; the file is their contract.
 func TestSettingsAreWhatTheNodeReads(t *testing.T) {
 	root := Settings{
-		ID: "0badcafe", Name: Name(0), Nodes: 1, Peers: "/data/peers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
+		ID: "0badcafe", Name: Name(0), Nodes: 1, Peers: "/data/peers", Layers: "/data/layers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
 		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
 		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
 	}
@@ -223,12 +223,14 @@ func TestNewSettings(t *testing.T) {
 		t.Errorf("got %+v", first)
 	}
 	if third.Name != "keelson-node-3" || third.Dir != filepath.Join(data, "node-3") || third.Nodes != 3 || third.ID == first.ID ||
-		third.Network != first.Network || third.Address().As4()[3] != 10 || third.Peers != first.Peers {
+		third.Network != first.Network || third.Address().As4()[3] != 10 || third.Peers != first.Peers ||
+		third.Layers != filepath.Join(data, "layers") {
 		t.Errorf("got %+v", third)
 	}
+	m.Layers = "/shared/layers"
 	// The network is kept, whatever a new choice would have been.
 	kept := first
-	kept.Network = netip.MustParsePrefix("10.222.0.0/16")
+	kept.Network, kept.Layers = netip.MustParsePrefix("10.222.0.0/16"), m.Layers
 	text, err := kept.Encode()
 	if err != nil {
 		t.Fatal(err)
@@ -257,7 +259,7 @@ func TestNewSettingsWithoutRoot(t *testing.T) {
 		UIDs: IDs{100000, 65536}, GIDs: IDs{100000, 65536}, NewUIDMap: "/usr/bin/newuidmap", NewGIDMap: "/usr/bin/newgidmap",
 		SystemdRun: "/usr/bin/systemd-run", RuntimeDir: "/run/user/1000", Egress: "egress",
 	}
-	if diff := cmp.Diff(want, s.Rootless); diff != "" || !s.RestrictOOMScore || s.Peers != "" {
+	if diff := cmp.Diff(want, s.Rootless); diff != "" || !s.RestrictOOMScore || s.Peers != "" || s.Layers != "" {
 		t.Errorf("restricted: %t; (-want +got)\n%s", s.RestrictOOMScore, diff)
 	}
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -48,6 +49,7 @@ type Settings struct {
 	Index            int          `json:"index,omitempty"`
 	Nodes            int          `json:"nodes,omitempty"`
 	Peers            string       `json:"peers,omitempty"`
+	Layers           string       `json:"layers,omitempty"`
 	Services         netip.Prefix `json:"services"`
 	ProxyMode        string       `json:"proxyMode"`
 	RestrictOOMScore bool         `json:"restrictOOMScore"`
@@ -78,6 +80,7 @@ func NewSettings(claims *Claims, m Machine, data string, indexes []int, kube str
 	}
 	if m.Root {
 		s.Peers = filepath.Join(data, "peers")
+		s.Layers = cmp.Or(m.Layers, LayersDir(data))
 	}
 	if r := m.Rootless; !m.Root {
 		s.Rootless = &RootlessRun{

@@ -42,6 +42,8 @@ type Options struct {
 	// Machine returns this machine, for clusters with real nodes. Its error says why there can be none, with the remedy. Nil: there
 	// are none.
 	Machine func() (node.Machine, error)
+	// Layers is the folder in which real nodes share layers of images. Empty means one for each cluster.
+	Layers string
 	// Addresses are the networks in which spec.apiServer.address may be, besides 127.0.0.0/8.
 	Addresses []netip.Prefix
 	// Ephemeral trades durability for speed.
@@ -82,8 +84,11 @@ type member struct {
 	op      *cluster.Operation
 	opFor   string // the desire.operationKey that the operation applies
 	present string // the desire.key of the supervised control plane; empty if there is none
-	cp      *controlplane.ControlPlane
-	nodes   *cluster.Nodes // of cp
+	// draining is true from the drain of a node until a desired state is applied. Until then, a node may be without new Pods that is wanted
+	// again.
+	draining bool
+	cp       *controlplane.ControlPlane
+	nodes    *cluster.Nodes // of cp
 
 	lastClient   time.Time     // of cp, if its clients are watched; else zero
 	idleListener *idleListener // listens while the cluster is idle, and serves the clients that have waited; nil if there is none
@@ -158,13 +163,22 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.done != nil || m.present == wanted.key() && wanted.isRestored(dir) {
+	under := m.done
+	switch {
+	case m.isOutdated(wanted):
+		m.cancel()
+	case under != nil, m.present == wanted.key() && wanted.isRestored(dir) && !m.draining:
 		return nil // it is in progress, or there is nothing to do
 	}
 	if err := e.unmarkIdle(m.uid); err != nil {
 		return err
 	}
-	e.begin(m, false, wanted.operationKey(), func(ctx context.Context) error { return e.apply(ctx, m, wanted) })
+	e.begin(m, false, wanted.operationKey(), func(ctx context.Context) error {
+		if err := waitFor(ctx, under); err != nil {
+			return err
+		}
+		return e.apply(ctx, m, wanted)
+	})
 	return nil
 }
 
@@ -285,7 +299,7 @@ func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
 		return errors.Join(err, cp.Detach())
 	}
 	m.mu.Lock()
-	m.cp, m.present, m.nodes = cp, wanted.key(), nodes
+	m.cp, m.present, m.nodes, m.draining = cp, wanted.key(), nodes, false
 	if wanted.spec.Idle {
 		m.lastClient = e.opts.Clock.Now()
 		e.wg.Go(func() { e.watchClients(m, cp) })

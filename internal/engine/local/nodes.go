@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
@@ -43,8 +44,15 @@ func (e *Engine) chooseNodes(d *desire) error {
 	if d.real > 1 && !machine.Root {
 		return fmt.Errorf("%w: spec.nodes.real: several real nodes need a manager that runs as root; without root, choose 1", cluster.ErrUnavailable)
 	}
+	machine.Layers = e.opts.Layers
 	d.machine = &machine
 	return nil
+}
+
+// isOutdated reports whether the operation in progress drains nodes for another desired state, in which they may be wanted again. The caller
+// holds the lock.
+func (m *member) isOutdated(wanted desire) bool {
+	return m.done != nil && m.draining && !m.op.Delete && m.opFor != stopKey && m.opFor != wanted.operationKey()
 }
 
 // drainTimeout limits how long the removal of a node waits for its Pods. The next attempt goes on.
@@ -82,6 +90,9 @@ func (e *Engine) drainNodes(ctx context.Context, m *member, wanted desire) error
 			return nil
 		}
 	}
+	m.mu.Lock()
+	m.draining = true
+	m.mu.Unlock()
 	for _, index := range surplus {
 		name := node.Name(index)
 		m.describe("Draining the node " + name)
@@ -109,7 +120,57 @@ func drainNode(ctx context.Context, client kubernetes.Interface, name string) er
 	if err := drain.Check(ctx, client, name, nil); err != nil { // volumes stay on the host, and come back with the node
 		return err
 	}
+	if !found.Spec.Unschedulable {
+		if err := patchNode(ctx, client, name, `{"metadata":{"annotations":{"`+drainedAnnotation+`":""}},"spec":{"unschedulable":true}}`); err != nil {
+			return err
+		}
+	}
 	return drain.Node(ctx, client, name, drainTimeout)
+}
+
+// drainedAnnotation is on a node that was schedulable before it was drained.
+const drainedAnnotation = "clusterprovisioner.rke.io/drained-for-removal"
+
+func patchNode(ctx context.Context, client kubernetes.Interface, name, patch string) error {
+	_, err := client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// uncordonNodes makes nodes schedulable that were drained for their removal and are wanted again. Nodes that a user has cordoned stay so.
+func uncordonNodes(ctx context.Context, client kubernetes.Interface) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range nodes.Items {
+		if _, drained := n.Annotations[drainedAnnotation]; drained {
+			errs = append(errs, patchNode(ctx, client, n.Name, `{"metadata":{"annotations":{"`+drainedAnnotation+`":null}},"spec":{"unschedulable":null}}`))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// restoreNodes does so for the real nodes of a cluster that runs.
+func (e *Engine) restoreNodes(ctx context.Context, m *member) error {
+	if indexes, err := controlplane.NodeIndexes(e.dir(m.uid)); err != nil || len(indexes) == 0 {
+		return err
+	}
+	config, err := controlplane.AdminConfig(e.dir(m.uid))
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	draining := m.draining
+	m.mu.Unlock()
+	if draining {
+		return nil // the operation that drains them starts the control plane again
+	}
+	return uncordonNodes(ctx, client)
 }
 
 // firstNodes returns the state of the nodes of a cluster until they are observed: they start, or nil if they may have been running for
@@ -132,6 +193,9 @@ func (e *Engine) settle(m *member, cp *controlplane.ControlPlane) {
 	log := e.opts.Log.WithValues("Cluster", m.name)
 	for m.runs(cp) {
 		err := cp.Settle(e.ctx)
+		if err == nil {
+			err = e.restoreNodes(e.ctx, m)
+		}
 		if e.ctx.Err() != nil || !m.settled(cp, err) {
 			return
 		}

@@ -98,7 +98,7 @@ func (m *member) observe(seen *cluster.Observation, wanted desire) {
 		op.Stale = !op.Delete && m.opFor != wanted.operationKey()
 		seen.Operation = &op
 	}
-	seen.Attended = m.done != nil || m.present != "" && m.present == wanted.key()
+	seen.Attended = m.done != nil && !m.isOutdated(wanted) || m.done == nil && m.present != "" && m.present == wanted.key() && !m.draining
 	seen.Listening = m.idleListener != nil && m.idleListener.isListening()
 	if m.cp == nil {
 		seen.Woken = m.idleListener != nil && m.idleListener.wasContacted()

@@ -48,7 +48,26 @@ func (e *Engine) remove(ctx context.Context, m *member, under <-chan struct{}) e
 			return err
 		}
 	}
-	return controlplane.Destroy(ctx, e.dir(m.uid), e.opts.Log.WithValues("Cluster", m.name))
+	if err := controlplane.Destroy(ctx, e.dir(m.uid), e.opts.Log.WithValues("Cluster", m.name)); err != nil {
+		return err
+	}
+	e.sweepLayers(m)
+	return nil
+}
+
+// sweepLayers deletes the layers of images that only the nodes of a removed cluster used. If that fails, the next real node that is started
+// deletes them.
+func (e *Engine) sweepLayers(m *member) {
+	if e.opts.Machine == nil || e.opts.Layers == "" {
+		return
+	}
+	machine, err := e.opts.Machine()
+	if err != nil {
+		return // no real nodes are allowed or possible any more
+	}
+	if err := machine.SweepLayers(e.opts.Layers); err != nil {
+		e.opts.Log.Error(err, "Could not delete layers of images that no node uses", "Cluster", m.name)
+	}
 }
 
 // Abandon implements cluster.Engine.

@@ -15,10 +15,12 @@ import (
 	"github.com/keelson-dev/keelson/node/internal/command"
 	"github.com/keelson-dev/keelson/node/internal/host"
 	"github.com/keelson-dev/keelson/node/internal/inside"
+	"github.com/keelson-dev/keelson/node/internal/layers"
 )
 
 const usage = `usage: keelson-node run SETTINGS
        keelson-node remove SETTINGS
+       keelson-node sweep-layers FOLDER
        keelson-node image-load [-name NAME] [-entrypoint PATH] FILE|FOLDER|- SOCKET...
        keelson-node image-list SOCKET`
 
@@ -31,6 +33,7 @@ func main() {
 
 func run(args []string) error {
 	if filepath.Base(args[0]) == "containerd" { // the node starts it by this name
+		layers.ShareIfAsked()
 		return containerd.App().Run(context.Background(), args)
 	}
 	if len(args) < 2 {
@@ -47,6 +50,8 @@ func run(args []string) error {
 		return host.Remove(rest[0])
 	case name == "remove-inside": // started by remove, and by run for a volume
 		return inside.Remove(rest)
+	case name == "sweep-layers" && len(rest) == 1:
+		return layers.Dir(rest[0]).Sweep()
 	case name == "image-load":
 		return command.LoadImages(interruptible(), rest, os.Stdin, os.Stdout)
 	case name == "image-list":

@@ -35,19 +35,9 @@ func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 		c.Entrypoint = []string{entrypoint}
 	}
 	source, sockets := flags.Arg(0), flags.Args()[1:]
-	if source == "-" && len(sockets) > 1 { // it can be read only once
-		spooled, err := spool(stdin)
-		if err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, os.Remove(spooled)) }()
-		source = spooled
-	}
-	var names []string
-	for _, socket := range sockets {
-		if names, err = loadInto(ctx, socket, source, c, stdin); err != nil {
-			return err
-		}
+	names, err := loadInto(ctx, sockets, source, c, stdin)
+	if err != nil {
+		return err
 	}
 	for _, name := range names {
 		fmt.Fprintln(stdout, name)
@@ -55,25 +45,31 @@ func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 	return nil
 }
 
-// spool copies a stream to a temporary file.
-func spool(stream io.Reader) (path string, err error) {
-	file, err := os.CreateTemp("", "keelson-images-")
-	if err != nil {
-		return "", err
-	}
-	if _, err := io.Copy(file, stream); err != nil {
-		return "", errors.Join(err, file.Close(), os.Remove(file.Name()))
-	}
-	return file.Name(), file.Close()
-}
-
-func loadInto(ctx context.Context, socket, source string, c image.Config, stdin io.Reader) (names []string, err error) {
-	store, err := image.Open(socket)
+// loadInto loads images into the first containerd, and copies them from there to the others.
+func loadInto(ctx context.Context, sockets []string, source string, c image.Config, stdin io.Reader) (names []string, err error) {
+	first, err := image.Open(sockets[0])
 	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, first.Close()) }()
+	if names, err = load(ctx, first, source, c, stdin); err != nil {
+		return nil, err
+	}
+	for _, socket := range sockets[1:] {
+		if err := copyInto(ctx, socket, first, names); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+func copyInto(ctx context.Context, socket string, from *image.Store, names []string) (err error) {
+	store, err := image.Open(socket)
+	if err != nil {
+		return err
+	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	return load(ctx, store, source, c, stdin)
+	return store.CopyFrom(ctx, from, names)
 }
 
 func load(ctx context.Context, store *image.Store, source string, c image.Config, stdin io.Reader) ([]string, error) {

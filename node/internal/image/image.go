@@ -12,8 +12,10 @@ import (
 	"path/filepath"
 
 	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/images/archive"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/platforms"
 )
 
 // Pause is the image of the one process that holds the namespaces of a Pod.
@@ -45,21 +47,29 @@ func Open(socket string) (*Store, error) {
 // Close ends the connection.
 func (s *Store) Close() error { return errors.Join(s.client.Close(), s.folder.Close()) }
 
-// Load brings the images of an archive, of Docker or OCI and compressed by gzip or not, into the store. It returns their
-// names. An image without a name gets one from its digest.
-func (s *Store) Load(ctx context.Context, r io.Reader) ([]string, error) {
+// Load brings the images of an archive, of Docker or OCI and compressed by gzip or not, into the store, and unpacks them. It returns
+// their names. An image without a name gets one from its digest.
+func (s *Store) Load(ctx context.Context, r io.Reader) (names []string, err error) {
 	plain, err := decompress(r)
 	if err != nil {
 		return nil, fmt.Errorf("load images: %w", err)
 	}
-	images, err := s.client.Import(namespaces.WithNamespace(ctx, namespace), plain,
+	ctx, done, err := s.client.WithLease(namespaces.WithNamespace(ctx, namespace))
+	if err != nil {
+		return nil, fmt.Errorf("load images: %w", err)
+	}
+	defer func() { err = errors.Join(err, done(ctx)) }()
+	imported, err := s.client.Import(ctx, plain,
 		containerd.WithDigestRef(archive.DigestTranslator("import")),
 		containerd.WithSkipDigestRef(func(name string) bool { return name != "" }))
 	if err != nil {
 		return nil, fmt.Errorf("load images: %w", err)
 	}
-	var names []string
-	for _, image := range images {
+	handler := images.FilterPlatforms(images.ChildrenHandler(s.client.ContentStore()), platforms.Default())
+	for _, image := range imported {
+		if err := s.unpack(ctx, handler, image.Target); err != nil {
+			return nil, fmt.Errorf("unpack the image %s: %w", image.Name, err)
+		}
 		names = append(names, image.Name)
 	}
 	return names, nil

@@ -21,6 +21,7 @@ type facts struct {
 	Snapshotter string
 	// Reserved are the resources of the machine that other nodes have.
 	Reserved reserved
+	shared   *sharedLayers
 }
 
 // reserved is a part of a machine, for kubelet.
@@ -59,7 +60,8 @@ root = "/var/lib/containerd"
 state = "/run/containerd"
 temp = "/var/lib/containerd/tmp"
 disabled_plugins = ["io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.blockfile",
-  "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs", "io.containerd.internal.v1.tracing"]
+  "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs", "io.containerd.internal.v1.tracing"
+  {{- if eq .Snapshotter "native"}}, "io.containerd.snapshotter.v1.overlayfs"{{end}}]
 
 [grpc]
   address = "{{.Socket}}"

@@ -76,7 +76,14 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 	if err := unix.Sethostname([]byte(s.Name)); err != nil {
 		return facts{}, fmt.Errorf("set the host name: %w", err)
 	}
+	shared, err := openLayers(s)
+	if err != nil {
+		return facts{}, fmt.Errorf("layers of images: %w", err)
+	}
 	if err := prepareMounts(s); err != nil {
+		return facts{}, err
+	}
+	if err := shared.mount(); err != nil {
 		return facts{}, err
 	}
 	for name, value := range map[string]string{"TMPDIR": run, "PATH": searchPath} { // the machine's may be out of sight now
@@ -94,7 +101,7 @@ func prepare(s settings.Settings, outside *net.UnixConn) (facts, error) {
 	if err != nil {
 		return facts{}, err
 	}
-	f := facts{Settings: s, Snapshotter: snapshots}
+	f := facts{Settings: s, Snapshotter: snapshots, shared: shared}
 	if f.Reserved, err = reserve(s.Nodes); err != nil {
 		return facts{}, err
 	}
@@ -109,7 +116,7 @@ func runComponents(ctx context.Context, f facts) error {
 	runtimeCtx, endRuntime := context.WithCancel(context.WithoutCancel(ctx))
 	defer runtime.Wait()
 	defer endRuntime()
-	runtime.Go(func() { k.keep(runtimeCtx, containerd()) })
+	runtime.Go(func() { k.keep(runtimeCtx, f.shared.hand(containerd())) })
 	if err := awaitRuntime(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil // it was stopped, and nothing runs yet

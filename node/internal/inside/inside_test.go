@@ -73,6 +73,21 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// What loads images unpacks them where there is overlayfs.
+func TestOnlyOneSnapshotterIsEnabled(t *testing.T) {
+	for snapshotter, disabled := range map[string]bool{"overlayfs": false, "native": true} {
+		f := testFacts()
+		f.Snapshotter = snapshotter
+		got, err := fill(containerdTemplate, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(got, `"io.containerd.snapshotter.v1.overlayfs"]`) != disabled {
+			t.Errorf("with %s, overlayfs is to be disabled: %t; got %s", snapshotter, disabled, got)
+		}
+	}
+}
+
 func TestKubeletWithoutRoot(t *testing.T) {
 	const gate = "\nfeatureGates: {KubeletInUserNamespace: true}\n"
 	f := testFacts()

@@ -19,6 +19,8 @@ type component struct {
 	path string
 	args []string
 	env  []string
+	// files are open in the program, from descriptor 3 on.
+	files []*os.File
 }
 
 // supervisor starts the components and takes care of every process of the node that has lost its parent. The first process
@@ -69,7 +71,7 @@ func (k *supervisor) start(c component) (*os.Process, <-chan unix.WaitStatus, er
 	defer k.mu.Unlock()
 	process, err := os.StartProcess(c.path, append([]string{c.name}, c.args...), &os.ProcAttr{
 		Env:   c.env,
-		Files: []*os.File{nil, os.Stdout, os.Stderr},
+		Files: append([]*os.File{nil, os.Stdout, os.Stderr}, c.files...),
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	})
 	if err != nil {

@@ -38,6 +38,8 @@ type Settings struct {
 	Nodes int `json:"nodes,omitempty"`
 	// Peers is the directory in which the nodes of a control plane find each other. Without it, the node has no links to others.
 	Peers string `json:"peers,omitempty"`
+	// Layers is the directory in which nodes of this machine share layers of images. Without it, the node shares none.
+	Layers string `json:"layers,omitempty"`
 	// Services is the network of the API's Services.
 	Services netip.Prefix `json:"services"`
 	// ProxyMode is how kube-proxy makes Services reachable: iptables or nftables.
@@ -126,8 +128,10 @@ func (s Settings) check() error {
 		errs = append(errs, errors.New("name: is required"))
 	}
 	paths := map[string]string{"dir": s.Dir, "programs": s.Programs, "kube": s.Kube, "runtime": s.Runtime}
-	if s.Peers != "" {
-		paths["peers"] = s.Peers
+	for field, path := range map[string]string{"peers": s.Peers, "layers": s.Layers} {
+		if path != "" {
+			paths[field] = path
+		}
 	}
 	if r := s.Rootless; r != nil {
 		maps.Copy(paths, map[string]string{

@@ -15,7 +15,7 @@ func TestRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Settings{
-		ID: "0badcafe", Name: "keelson-node", Nodes: 1, Peers: "/data/peers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
+		ID: "0badcafe", Name: "keelson-node", Nodes: 1, Peers: "/data/peers", Layers: "/data/layers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
 		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
 		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
 	}

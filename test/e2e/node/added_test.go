@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,8 +43,14 @@ func addedAndRemoved(t *testing.T, u *user) {
 	u.apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: alone}\nspec: {nodeName: %s, containers: [{name: app, image: \"app:v1\"}]}\n", fourth))
 	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "remove", fourth, "--data-dir", u.data), "no controller would replace pod/alone of namespace default")
 	u.kubectl(t, "delete", "pod", "alone")
+	if users := u.layerUsers(t); slices.Max(users) != 4 {
+		t.Errorf("of 4 nodes, these use the shared layers: %v", users)
+	}
 	u.removed(t, 3)
 	u.removed(t, 1)
+	if users := u.layerUsers(t); slices.Max(users) != 2 {
+		t.Errorf("of 2 nodes, these use the shared layers: %v", users)
+	}
 	transcript.Contains(t, u.keelsonNode(t, "list"), "keelson-node     On", "keelson-node-3   On")
 	if got := u.keelsonNode(t, "add"); got != "node/"+node.Name(1)+" added\n" {
 		t.Errorf("got %q", got)

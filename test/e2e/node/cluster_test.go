@@ -65,6 +65,26 @@ func (c *tenant) refusesToLose(t *testing.T) {
 	c.in(t, "delete", "pod", "alone", "--now")
 }
 
+// returnsToANode checks that a node gets Pods again whose removal was begun and is not wanted any more.
+func (c *tenant) returnsToANode(t *testing.T) {
+	t.Helper()
+	second, third := node.Name(1), node.Name(2)
+	c.in(t, "create", "poddisruptionbudget", "web", "--selector=app=web", "--min-available=4")
+	c.in(t, "cordon", third)
+	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":{"nodes":{"real":1}}}`)
+	unschedulable := func(name string) string { return c.in(t, "get", "node", name, "-o", "jsonpath={.spec.unschedulable}") }
+	transcript.Eventually(t, "the node is drained", func() bool { return unschedulable(second) == "true" })
+	began := time.Now()
+	c.resize(t, 3)
+	t.Logf("the nodes are wanted again and ready after %v", time.Since(began).Round(time.Millisecond))
+	transcript.Eventually(t, "the node gets Pods again", func() bool { return unschedulable(second) == "" })
+	if unschedulable(third) != "true" {
+		t.Error("the node that a user has cordoned is schedulable")
+	}
+	c.in(t, "uncordon", third)
+	c.in(t, "delete", "poddisruptionbudget", "web")
+}
+
 // TestLongClusterNodes is the life of a Cluster with real nodes, which run Pods.
 func TestLongClusterNodes(t *testing.T) {
 	if rootless {
@@ -97,6 +117,9 @@ func TestLongClusterNodes(t *testing.T) {
 	if on = slices.Compact(on); len(on) != 2 {
 		t.Errorf("the Pods are on %q", on)
 	}
+	if users := c.layerUsers(t); len(users) != 2 || slices.Min(users) != 2 { // of the image, and of pause
+		t.Errorf("of 2 nodes, these use the shared layers: %v", users)
+	}
 	c.in(t, "expose", "deployment", "web", "--port=80", "--target-port=8080")
 	address := c.in(t, "get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
 	responds := func() bool {
@@ -121,6 +144,7 @@ func TestLongClusterNodes(t *testing.T) {
 
 	c.resize(t, 3)
 	c.refusesToLose(t)
+	c.returnsToANode(t)
 	c.resize(t, 1)
 	c.in(t, "rollout", "status", "deployment/web", "--timeout", transcript.WaitTimeout.String())
 	c.in(t, "wait", "--for=condition=Ready=True", "node/keelson-node", "--timeout", transcript.WaitTimeout.String())
@@ -141,6 +165,9 @@ func TestLongClusterNodes(t *testing.T) {
 	began = time.Now()
 	c.cluster(t, "delete", "demo", "--wait")
 	t.Logf("it is deleted after %v", time.Since(began).Round(time.Millisecond))
+	if users := c.layerUsers(t); len(users) > 0 {
+		t.Errorf("the layers of images are left, with %v users", users)
+	}
 	left := transcript.Left(dir)
 	for _, id := range ids {
 		for _, pattern := range []string{"/sys/class/net/kn-" + id, "/sys/fs/cgroup/*/keelson-" + id, "/sys/fs/cgroup/keelson-" + id, dir} {

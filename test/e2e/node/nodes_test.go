@@ -54,6 +54,7 @@ func TestLongNodes(t *testing.T) {
 		{"they are ready, and share the machine", upWithThree},
 		{"an image is loaded into all of them", func(t *testing.T, u *user) { u.loadApp(t, "v1") }},
 		{"each has a Pod, with logs, exec and port-forward", podOnEach},
+		{"an image is pulled once for all of them", sharesLayers},
 		{"Pods reach each other, Services and the API", reachAcross},
 		{"kubectl top shows each node", topOfNodes},
 		{"a claim gets a volume on the node of its Pod", volumeOnNode},

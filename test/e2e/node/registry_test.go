@@ -63,7 +63,13 @@ func pullImage(t *testing.T, u *user) {
 // there is one.
 func (u *user) describeRegistry(t *testing.T, at, hosts string, authority []byte) {
 	t.Helper()
-	folder := filepath.Join(node.Dir(u.data, 0), "registries", at)
+	u.describeRegistryTo(t, 0, at, hosts, authority)
+}
+
+// describeRegistryTo does so on the node with an index.
+func (u *user) describeRegistryTo(t *testing.T, index int, at, hosts string, authority []byte) {
+	t.Helper()
+	folder := filepath.Join(node.Dir(u.data, index), "registries", at)
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +88,16 @@ func (u *user) describeRegistry(t *testing.T, at, hosts string, authority []byte
 // has a certificate of the returned authority.
 func (u *user) serveRegistry(t *testing.T, folder string, secure bool) (at string, authority []byte) {
 	t.Helper()
+	return u.serve(t, registryOf(t, folder), secure)
+}
+
+func (u *user) serve(t *testing.T, registry http.Handler, secure bool) (at string, authority []byte) {
+	t.Helper()
 	address := u.nodeAddress(t).Prev()
 	if rootless {
 		address = u.otherAddress(t)
 	}
-	server := httptest.NewUnstartedServer(registryOf(t, folder))
+	server := httptest.NewUnstartedServer(registry)
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients without the authority
 	if err := server.Listener.Close(); err != nil {
 		t.Fatal(err)
