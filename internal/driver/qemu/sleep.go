@@ -193,11 +193,11 @@ func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, 
 	// To stop, QEMU writes what its disks have cached, which takes long on a busy host.
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	var status struct{ Status string }
-	if err := conn.Run(ctx, "query-status", nil, &status); err != nil {
+	state, err := queryState(ctx, conn)
+	if err != nil {
 		return false, err
 	}
-	switch status.Status {
+	switch state {
 	case "running":
 		return true, conn.Run(ctx, "stop", nil, nil)
 	case "paused":
@@ -210,15 +210,23 @@ func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, 
 		}
 		return true, conn.Run(ctx, "stop", nil, nil)
 	}
-	return false, fmt.Errorf("the machine cannot be put to sleep now: it is in the state %q", status.Status)
+	return false, fmt.Errorf("the machine cannot be put to sleep now: it is in the state %q", state)
+}
+
+// queryState returns the state of QEMU.
+func queryState(ctx context.Context, conn *qmp.Client) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	defer cancel()
+	var status struct{ Status string }
+	err := conn.Run(ctx, "query-status", nil, &status)
+	return status.Status, err
 }
 
 // unhalt lets the machine go on after a failed attempt to save its memory.
 func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout) // also if there was no time to save it
 	defer cancel()
-	_ = conn.Run(ctx, "migrate_cancel", nil, nil) // it may have ended
-	_ = awaitMigration(ctx, conn)                 // it has failed
+	cancelMigration(ctx, conn)
 	m.setMoving(false)
 	if !wasRunning {
 		return

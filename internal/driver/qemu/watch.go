@@ -144,13 +144,16 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 		m.conn = nil
 		m.mu.Unlock()
 	}()
+	m.mu.Lock()
+	attached := m.attached
+	m.mu.Unlock()
+	if attached {
+		m.cancelOldMigration(conn)
+	}
 	if err := m.check(conn); err != nil {
 		return err
 	}
 	m.changeDisks()
-	m.mu.Lock()
-	attached := m.attached
-	m.mu.Unlock()
 	if attached {
 		m.d.tasks.Go(func() { m.endOldBackups(conn) })
 	}
