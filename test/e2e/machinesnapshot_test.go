@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -97,5 +98,28 @@ func TestLongMachineOfASnapshotOfAnotherNamespace(t *testing.T) {
 	s.kubectl(t, "delete", "vmsnap/gold", "vm/golden")
 	transcript.Contains(t, s.OK(t, vm(team, "ssh", "web", "--", "echo on-$(hostname) $(head -c 9 /dev/vda)")...), "on-web shared-42")
 	team.kubectl(t, "delete", "vm/web")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
+// A schedule with memory has the memory of a machine that runs, and the disks of one that is off.
+func TestLongScheduledSnapshotsWithMemory(t *testing.T) {
+	needQEMU(t)
+	t.Parallel()
+	s := newSession(t)
+	vm := func(verb string, args ...string) []string {
+		return append([]string{"keelson", "vm", verb, "web", "--kubeconfig", kubeconfig, "--namespace", s.namespace, "--wait"}, args...)
+	}
+	s.OK(t, vm("create", "--memory", "128Mi", "--disk", "64Mi", "--snapshot-schedule", "*/5 * * * * *", "--snapshot-keep", "1", "--snapshot-memory")...)
+	sizes := []string{"get", "vmsnap", "-o", "jsonpath={range .items[*]}taken {.status.takenAt} with {.status.memorySize};{end}"}
+	has := func(memory string) func(string) bool {
+		taken := regexp.MustCompile("taken [-:0-9TZ]+ with " + memory + ";")
+		return taken.MatchString
+	}
+	s.until(t, "a snapshot has memory", has("[0-9]+"), sizes...)
+	s.OK(t, vm("stop")...)
+	s.until(t, "a snapshot has the disks only", has(""), sizes...)
+	s.kubectl(t, "patch", "vm/web", "--type", "merge", "-p", `{"spec": {"snapshots": {"suspend": true}}}`)
+	s.kubectl(t, "delete", "vm/web")
+	s.kubectl(t, "delete", "vmsnap", "--all")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }
