@@ -240,7 +240,8 @@ func (s *machineSnapshot) copyChanged(ctx context.Context, conn *qmp.Client, dis
 	return s.awaitBackups(ctx, conn)
 }
 
-// cancelOldMigration ends what a manager that was killed has left: a QEMU that has halted its guest and waits.
+// cancelOldMigration ends what a manager that was killed, or has lost its connection, has left: a QEMU that has halted its guest and
+// waits.
 func (m *machine) cancelOldMigration(conn *qmp.Client) {
 	ctx, cancel := context.WithTimeout(m.d.ctx, streamTimeout)
 	defer cancel()

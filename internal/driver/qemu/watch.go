@@ -135,6 +135,7 @@ func (m *machine) dial() (*qmp.Client, error) {
 
 // handleEvents handles the events of a monitor until it closes or the process ends.
 func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
+	m.cancelOldMigration(conn) // before a machine that seems to be paused is resumed or put to sleep
 	m.mu.Lock()
 	m.conn = conn
 	m.mu.Unlock()
@@ -144,16 +145,13 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 		m.conn = nil
 		m.mu.Unlock()
 	}()
-	m.mu.Lock()
-	attached := m.attached
-	m.mu.Unlock()
-	if attached {
-		m.cancelOldMigration(conn)
-	}
 	if err := m.check(conn); err != nil {
 		return err
 	}
 	m.changeDisks()
+	m.mu.Lock()
+	attached := m.attached
+	m.mu.Unlock()
 	if attached {
 		m.d.tasks.Go(func() { m.endOldBackups(conn) })
 	}
