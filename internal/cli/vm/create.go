@@ -45,8 +45,7 @@ func newCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a machine",
-		Long: `Create a machine. Without --ssh-key and --user-data it gets an SSH key that is kept for you, which
-keelson vm ssh uses.`,
+		Long:  `Create a machine. Without --ssh-key and --user-data it gets an SSH key that is kept for keelson vm ssh.`,
 		Example: `  keelson vm create web --wait
   keelson vm ssh web
 

@@ -19,15 +19,16 @@ import (
 const (
 	// changedBitmap is the name of the bitmap in which QEMU records what the guest changes on a disk while it is copied.
 	changedBitmap = "snapshot"
-	// copyRounds is how often more than fewBytes is copied while the guest runs, and how often its memory is written. One that writes all
-	// the time is halted then, too.
-	copyRounds = 4
 	// copyInterval is how often what has changed on the disks is copied while the memory is written.
 	copyInterval = time.Second / 4
 )
 
 // fewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that. Tests change it.
 var fewBytes int64 = 16 << 20
+
+// copyRounds is how often more than fewBytes is copied while the guest runs, and how often its memory is written. One that writes all
+// the time is halted then, too. Tests change it.
+var copyRounds = 4
 
 // snapshotMemory is the memory in a snapshot. Its file is that of a machine that is asleep.
 type snapshotMemory struct {

@@ -118,6 +118,13 @@ func TestMonitorIsLostWhileHaltedForASnapshot(t *testing.T) {
 	if now := w.server().Run; now != run {
 		t.Errorf("the run is %s, was %s", now, run)
 	}
+	before := copyRounds
+	copyRounds = 0 // it is halted at once
+	t.Cleanup(func() { copyRounds = before })
+	second := snapshotOf(2, "second")
+	w.takesMemory(second, machine)
+	w.eventually("it runs", is(backend.StateRunning))
+	w.do(w.driver.DeleteSnapshot(t.Context(), second))
 	w.remove()
 	w.deleteSnapshot(id)
 }
