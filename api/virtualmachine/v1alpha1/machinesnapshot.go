@@ -56,10 +56,10 @@ type VirtualMachineSnapshotSpec struct {
 	VirtualMachineName string `json:"virtualMachineName"`
 
 	// Whether the snapshot also has the memory of the machine, which must run or be asleep.
-	// The machine runs while its memory is saved, and is halted for the rest of it. A machine
-	// that is restored from the snapshot, or made of it, does not boot: it goes on from the
-	// moment of the snapshot. A snapshot that spec.snapshots of a VirtualMachine made has the
-	// disks only if the machine is off. Immutable.
+	// The machine is halted while its memory is saved. A machine that is restored from the
+	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot. A
+	// snapshot that spec.snapshots of a VirtualMachine made has the disks only if the machine
+	// is off. Immutable.
 	// +optional
 	Memory bool `json:"memory,omitempty"`
 

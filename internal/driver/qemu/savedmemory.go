@@ -181,8 +181,8 @@ func (s *savedMemory) checkFiles(dir string, paths []string) error {
 	return nil
 }
 
-// writeMemory compresses a stream into the file of saved memory, which keepMemory completes. It calls count with the number of bytes so
-// far, and fails if that does.
+// writeMemory compresses a stream into the file of saved memory, which keepMemory makes durable. If it fails, there is none. It calls
+// count with the number of bytes so far, and fails if that does.
 func writeMemory(ctx context.Context, dir string, stream *os.File, count func(int64) error) (size int64, digest string, err error) {
 	part := filepath.Join(dir, memoryPart)
 	if err := os.RemoveAll(part); err != nil {
@@ -196,13 +196,14 @@ func writeMemory(ctx context.Context, dir string, stream *os.File, count func(in
 	counted := &countingWriter{to: io.MultiWriter(&checkedFile{file, part}, sum), count: count}
 	err = compress(ctx, counted, stream)
 	step("memory compressed")
-	if err := errors.Join(err, file.Close()); err != nil {
+	if err = errors.Join(err, file.Close()); err != nil {
+		removeMemory(dir)
 		return 0, "", err
 	}
 	return counted.n, hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// keepMemory makes the file of writeMemory the saved memory, durably.
+// keepMemory makes the file of writeMemory the saved memory, durably. If it fails, there is none.
 func keepMemory(dir string) error {
 	part := filepath.Join(dir, memoryPart)
 	err := atomicfile.Fault("sync", part)
@@ -214,6 +215,9 @@ func keepMemory(dir string) error {
 	}
 	if err == nil {
 		err = atomicfile.SyncDir(dir)
+	}
+	if err != nil {
+		removeMemory(dir)
 	}
 	return err
 }

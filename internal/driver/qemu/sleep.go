@@ -193,11 +193,11 @@ func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, 
 	// To stop, QEMU writes what its disks have cached, which takes long on a busy host.
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
-	state, err := queryState(ctx, conn)
-	if err != nil {
+	var status struct{ Status string }
+	if err := conn.Run(ctx, "query-status", nil, &status); err != nil {
 		return false, err
 	}
-	switch state {
+	switch status.Status {
 	case "running":
 		return true, conn.Run(ctx, "stop", nil, nil)
 	case "paused":
@@ -210,23 +210,15 @@ func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, 
 		}
 		return true, conn.Run(ctx, "stop", nil, nil)
 	}
-	return false, fmt.Errorf("the machine cannot be put to sleep now: it is in the state %q", state)
-}
-
-// queryState returns the state of QEMU.
-func queryState(ctx context.Context, conn *qmp.Client) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
-	defer cancel()
-	var status struct{ Status string }
-	err := conn.Run(ctx, "query-status", nil, &status)
-	return status.Status, err
+	return false, fmt.Errorf("the machine cannot be put to sleep now: it is in the state %q", status.Status)
 }
 
 // unhalt lets the machine go on after a failed attempt to save its memory.
 func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout) // also if there was no time to save it
 	defer cancel()
-	cancelMigration(ctx, conn)
+	_ = conn.Run(ctx, "migrate_cancel", nil, nil) // it may have ended
+	_ = awaitMigration(ctx, conn)                 // it has failed
 	m.setMoving(false)
 	if !wasRunning {
 		return
@@ -240,6 +232,9 @@ func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool)
 func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory) error {
 	m.progress("saving its memory")
 	if err := saved.write(ctx, conn, m.dir, m.countSaved); err != nil {
+		return err
+	}
+	if err := keepMemory(m.dir); err != nil {
 		return err
 	}
 	// QEMU has written all that it had to, and has let the disks go.

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -19,16 +17,12 @@ import (
 const (
 	// changedBitmap is the name of the bitmap in which QEMU records what the guest changes on a disk while it is copied.
 	changedBitmap = "snapshot"
-	// copyInterval is how often what has changed on the disks is copied while the memory is written.
-	copyInterval = time.Second / 4
+	// copyRounds is how often more than fewBytes is copied while the guest runs. One that writes all the time is halted then, too.
+	copyRounds = 4
 )
 
 // fewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that. Tests change it.
 var fewBytes int64 = 16 << 20
-
-// copyRounds is how often more than fewBytes is copied while the guest runs, and how often its memory is written. One that writes all
-// the time is halted then, too. Tests change it.
-var copyRounds = 4
 
 // snapshotMemory is the memory in a snapshot. Its file is that of a machine that is asleep.
 type snapshotMemory struct {
@@ -109,9 +103,8 @@ func (s *machineSnapshot) linkMemory(m *machine) (*snapshotMemory, error) {
 	return m.newSnapshotMemory(saved), atomicfile.SyncDir(s.dir)
 }
 
-// saveMemory saves the memory of the machine. While the guest runs, QEMU writes what the guest has changed again, until that is little.
-// Then it halts the guest, what has changed on its disks since they were copied is copied, and the rest of the memory is written.
-func (s *machineSnapshot) saveMemory(ctx context.Context, m *machine, conn *qmp.Client, disks []snapshotDisk) (memory *snapshotMemory, at time.Time, err error) {
+// saveHalted halts the machine, copies what has changed on its disks since they were copied, saves its memory, and lets it go on.
+func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.Client, disks []snapshotDisk) (memory *snapshotMemory, at time.Time, err error) {
 	if err := s.copyWhileRunning(ctx, conn, disks); err != nil {
 		return nil, at, err
 	}
@@ -121,13 +114,14 @@ func (s *machineSnapshot) saveMemory(ctx context.Context, m *machine, conn *qmp.
 	}
 	s.progress("the memory is being saved")
 	m.setMoving(true)
-	state, err := queryState(ctx, conn)
-	wasRunning := state == "running"
-	if err == nil && !wasRunning {
-		wasRunning, err = m.halt(ctx, conn)
+	wasRunning, err := m.halt(ctx, conn)
+	at = time.Now()
+	step("halted for a snapshot")
+	if err == nil {
+		err = s.copyRest(ctx, conn, disks)
 	}
 	if err == nil {
-		at, err = s.writeMemory(ctx, conn, saved, disks)
+		err = saved.write(ctx, conn, s.dir, s.countSaved)
 	}
 	if err != nil {
 		m.unhalt(ctx, conn, wasRunning)
@@ -137,71 +131,11 @@ func (s *machineSnapshot) saveMemory(ctx context.Context, m *machine, conn *qmp.
 	err = m.goOn(ctx, conn, wasRunning)
 	m.d.options.Log.V(1).Info("A machine was halted for a snapshot", "machine", m.id.UID, "duration", time.Since(at))
 	if err == nil {
-		err = keepMemory(s.dir) // not before, because it takes as long as the disk of the host does
+		err = keepMemory(s.dir) // not before: it takes as long as the disk of the host does
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.newSnapshotMemory(saved), at, err
-}
-
-// writeMemory writes the memory of the machine, and what has changed on its disks, to the snapshot. It returns when the guest was
-// halted.
-func (s *machineSnapshot) writeMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory, disks []snapshotDisk) (at time.Time, err error) {
-	w, err := saved.begin(ctx, conn, s.dir, s.countSaved, true)
-	if err != nil {
-		return at, err
-	}
-	at, err = s.awaitHalted(ctx, conn, disks)
-	step("halted for a snapshot")
-	if err == nil {
-		err = s.copyRest(ctx, conn, disks)
-	}
-	if err == nil {
-		err = continueMigration(ctx, conn)
-	}
-	if err == nil {
-		return at, w.wait(ctx, conn)
-	}
-	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
-	defer cancel()
-	cancelMigration(ending, conn)
-	if <-w.done; w.err != nil {
-		err = w.err // for which QEMU has another word
-	}
-	return at, err
-}
-
-// awaitHalted waits until QEMU has halted the guest, because little of its memory is left to write, and returns when that was.
-// Meanwhile it copies what changes on the disks.
-func (s *machineSnapshot) awaitHalted(ctx context.Context, conn *qmp.Client, disks []snapshotDisk) (at time.Time, err error) {
-	copied := time.Now()
-	err = wait.PollUntilContextCancel(ctx, migrationPoll, true, func(ctx context.Context) (bool, error) {
-		calling, cancel := context.WithTimeout(ctx, streamTimeout) // to halt, QEMU writes what its disks have cached
-		defer cancel()
-		now := time.Now()
-		state, err := queryState(calling, conn)
-		if err != nil {
-			return false, err
-		}
-		info, err := queryMigration(calling, conn)
-		runs := state == "running"
-		if at.IsZero() && (!runs || info.Status == migrationPaused) {
-			at = now
-		}
-		switch {
-		case !runs && state != "finish-migrate" && state != "paused":
-			return false, fmt.Errorf("the machine has stopped meanwhile: it is in the state %q", state)
-		case err != nil || info.Status == migrationPaused:
-			return true, err
-		case runs && info.RAM.Passes > copyRounds:
-			return false, conn.Run(calling, "stop", nil, nil)
-		case runs && now.Sub(copied) > copyInterval:
-			err = s.copyWhileRunning(ctx, conn, disks)
-			copied = time.Now()
-		}
-		return false, err
-	})
-	return at, err
 }
 
 // copyWhileRunning copies what has changed on the disks since they were copied, until that is little.
@@ -239,16 +173,6 @@ func (s *machineSnapshot) copyChanged(ctx context.Context, conn *qmp.Client, dis
 		return err
 	}
 	return s.awaitBackups(ctx, conn)
-}
-
-// cancelOldMigration ends what a manager that was killed, or has lost its connection, has left: a QEMU that has halted its guest and
-// waits.
-func (m *machine) cancelOldMigration(conn *qmp.Client) {
-	ctx, cancel := context.WithTimeout(m.d.ctx, streamTimeout)
-	defer cancel()
-	if info, err := queryMigration(ctx, conn); err == nil && info.Status == migrationPaused {
-		cancelMigration(ctx, conn)
-	}
 }
 
 // goOn lets a machine go on whose memory was saved. It takes its disks back.

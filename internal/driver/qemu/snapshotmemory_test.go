@@ -92,43 +92,6 @@ func TestLongRestoreWithMemory(t *testing.T) {
 	w.deleteSnapshot(first)
 }
 
-// A machine goes on if the connection to its monitor is lost while QEMU waits with it halted. The next attempt takes the snapshot.
-func TestMonitorIsLostWhileHaltedForASnapshot(t *testing.T) {
-	quickly(t)
-	at := hookSteps(t)
-	w := newFixture(t)
-	machine, id := w.firmware(), snapshotOf(1, "first")
-	run := w.run(machine).Run
-	lost, err := w.driver.machines[uid].monitor()
-	w.do(err)
-	at.set("halted for a snapshot", func() { lost.Close() })
-	w.do(w.driver.TakeSnapshot(t.Context(), id, backend.Source{Server: machine.Identity, Memory: true}))
-	harness.Eventually(t, "the attempt fails", func() bool { return w.snapshotState(id).Failure != nil })
-	at.clear()
-	harness.Eventually(t, "QEMU goes on", func() bool {
-		conn, err := w.driver.machines[uid].monitor()
-		if err != nil {
-			return false
-		}
-		state, err := queryState(t.Context(), conn)
-		return err == nil && state == "running"
-	})
-	w.eventually("it runs", is(backend.StateRunning))
-	w.takesMemory(id, machine)
-	if now := w.server().Run; now != run {
-		t.Errorf("the run is %s, was %s", now, run)
-	}
-	before := copyRounds
-	copyRounds = 0 // it is halted at once
-	t.Cleanup(func() { copyRounds = before })
-	second := snapshotOf(2, "second")
-	w.takesMemory(second, machine)
-	w.eventually("it runs", is(backend.StateRunning))
-	w.do(w.driver.DeleteSnapshot(t.Context(), second))
-	w.remove()
-	w.deleteSnapshot(id)
-}
-
 // What memory cannot be in a snapshot, and what it does not fit, is said. A machine boots then.
 func TestMemoryThatDoesNotFit(t *testing.T) {
 	needGuest(t)

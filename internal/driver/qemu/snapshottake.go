@@ -173,7 +173,7 @@ func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Clie
 	}
 	step("backup complete")
 	if memory {
-		if got.memory, got.at, err = s.saveMemory(ctx, m, conn, got.disks); err != nil {
+		if got.memory, got.at, err = s.saveHalted(ctx, m, conn, got.disks); err != nil {
 			return nil, err
 		}
 	}

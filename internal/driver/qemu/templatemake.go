@@ -295,7 +295,7 @@ func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir str
 	if err := conn.Run(ctx, "stop", nil, nil); err != nil {
 		return err
 	}
-	if err := beginMigration(ctx, conn, memory, false); err != nil {
+	if err := beginMigration(ctx, conn, memory); err != nil {
 		return err
 	}
 	return awaitMigration(ctx, conn)

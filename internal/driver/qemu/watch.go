@@ -135,7 +135,6 @@ func (m *machine) dial() (*qmp.Client, error) {
 
 // handleEvents handles the events of a monitor until it closes or the process ends.
 func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
-	m.cancelOldMigration(conn) // before a machine that seems to be paused is resumed or put to sleep
 	m.mu.Lock()
 	m.conn = conn
 	m.mu.Unlock()
