@@ -34,7 +34,7 @@ type Store[S client.Object] struct {
 	// Check returns an error if the cached object that has the schedule is not up to date.
 	Check func(ctx context.Context) error
 	// IsSource reports whether something is being made of a snapshot or restored from it.
-	IsSource func(ctx context.Context, name string) (bool, error)
+	IsSource func(ctx context.Context, snapshot client.Object) (bool, error)
 }
 
 // Observe returns the snapshots that a schedule has made.
@@ -79,7 +79,7 @@ func (s Store[S]) Act(ctx context.Context, of Of, p *Plan) error {
 	}
 	p.made = true
 	for _, old := range p.Prune {
-		if needed, err := s.IsSource(ctx, old.GetName()); err != nil || needed {
+		if needed, err := s.IsSource(ctx, old.Object); err != nil || needed {
 			return err // it is deleted after the next one is taken
 		}
 		if err := kube.Delete(ctx, s.Client, old.Object); err != nil {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -65,5 +66,60 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	s.OK(t, vm("snapshot", "web-2", "--name", "soon")...)
 	s.wait(t, "condition=Ready", "vm/late")
 	s.kubectl(t, "delete", "vm/late", "vm/web-2", "vm/copy-1", "vm/copy-2", "vmsnap/soon")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
+// A user of one namespace makes a machine of a snapshot of another one, in which they may do nothing, as soon as that allows it.
+func TestLongMachineOfASnapshotOfAnotherNamespace(t *testing.T) {
+	needQEMU(t)
+	t.Parallel()
+	s := newSession(t)
+	team := s
+	team.namespace += "-b"
+	s.OK(t, "kubectl", "create", "namespace", team.namespace)
+	t.Cleanup(func() { s.OK(t, "kubectl", "delete", "namespace", team.namespace, "--wait=false") })
+	vm := func(s session, args ...string) []string {
+		return append([]string{"keelson", "vm", "--kubeconfig", kubeconfig, "--namespace", s.namespace}, args...)
+	}
+	team.kubectl(t, "create", "role", "machines", "--verb=create,get", "--resource=virtualmachines.cloudnative.tw")
+	team.kubectl(t, "create", "rolebinding", "machines", "--role=machines", "--user=dev")
+	s.OK(t, vm(s, "create", "golden", "--memory", "128Mi", "--disk", "64Mi", "--wait")...)
+	s.OK(t, vm(s, "ssh", "golden", "--", "echo shared-42 > /dev/vda; sync")...)
+	s.OK(t, vm(s, "snapshot", "golden", "--name", "gold", "--wait")...)
+
+	transcript.Contains(t, s.Fails(t, 1, s.words([]string{"get", "vmsnap/gold", "--as=dev"})...), "Forbidden")
+	team.Stdin = s.OK(t, vm(team, "create", "web", "--memory", "128Mi", "--snapshot", s.namespace+"/gold", "--dry-run=client", "-o", "yaml")...)
+	team.kubectl(t, "create", "--as=dev", "-f", "-")
+	team.Stdin = ""
+	team.untilField(t, "vm/web", `{.status.conditions[?(@.type=="Ready")].reason}`, "ImageMissing")
+	transcript.Contains(t, team.field(t, "vm/web", "{.status.reason}"), "add "+team.namespace+" to its spec.allowedNamespaces")
+	s.kubectl(t, "patch", "vmsnap/gold", "--type", "merge", "-p", `{"spec": {"allowedNamespaces": ["`+team.namespace+`"]}}`)
+	team.wait(t, "condition=Ready", "vm/web")
+	s.kubectl(t, "delete", "vmsnap/gold", "vm/golden")
+	transcript.Contains(t, s.OK(t, vm(team, "ssh", "web", "--", "echo on-$(hostname) $(head -c 9 /dev/vda)")...), "on-web shared-42")
+	team.kubectl(t, "delete", "vm/web")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
+// A schedule with memory has the memory of a machine that runs, and the disks of one that is off.
+func TestLongScheduledSnapshotsWithMemory(t *testing.T) {
+	needQEMU(t)
+	t.Parallel()
+	s := newSession(t)
+	vm := func(verb string, args ...string) []string {
+		return append([]string{"keelson", "vm", verb, "web", "--kubeconfig", kubeconfig, "--namespace", s.namespace, "--wait"}, args...)
+	}
+	s.OK(t, vm("create", "--memory", "128Mi", "--disk", "64Mi", "--snapshot-schedule", "*/5 * * * * *", "--snapshot-keep", "1", "--snapshot-memory")...)
+	sizes := []string{"get", "vmsnap", "-o", "jsonpath={range .items[*]}taken {.status.takenAt} with {.status.memorySize};{end}"}
+	has := func(memory string) func(string) bool {
+		taken := regexp.MustCompile("taken [-:0-9TZ]+ with " + memory + ";")
+		return taken.MatchString
+	}
+	s.until(t, "a snapshot has memory", has("[0-9]+"), sizes...)
+	s.OK(t, vm("stop")...)
+	s.until(t, "a snapshot has the disks only", has(""), sizes...)
+	s.kubectl(t, "patch", "vm/web", "--type", "merge", "-p", `{"spec": {"snapshots": {"suspend": true}}}`)
+	s.kubectl(t, "delete", "vm/web")
+	s.kubectl(t, "delete", "vmsnap", "--all")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }

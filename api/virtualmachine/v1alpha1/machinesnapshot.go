@@ -57,10 +57,23 @@ type VirtualMachineSnapshotSpec struct {
 
 	// Whether the snapshot also has the memory of the machine, which must run or be asleep.
 	// The machine is halted while its memory is saved. A machine that is restored from the
-	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot.
-	// Immutable.
+	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot. A
+	// snapshot that spec.snapshots of a VirtualMachine made has the disks only if the machine
+	// is off. Immutable.
 	// +optional
 	Memory bool `json:"memory,omitempty"`
+
+	// Names of other namespaces whose VirtualMachines may be made of the snapshot, with
+	// spec.image.snapshotNamespace. Whoever can create VirtualMachines there can then read
+	// all that is in the snapshot. Machines that were made of it before a namespace was
+	// removed from the list stay as they are.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 }
 
 // VirtualMachineSnapshotStatus is the observed state of a snapshot.

@@ -36,6 +36,11 @@ type SnapshotSchedule struct {
 	// +kubebuilder:validation:Maximum=1000
 	Keep *int32 `json:"keep,omitempty"`
 
+	// Whether the snapshots also have the memory of the machine. One of a machine that is off
+	// has its disks only. The default is false.
+	// +optional
+	Memory bool `json:"memory,omitempty"`
+
 	// Make no snapshots while this is true. Those that exist are kept.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`

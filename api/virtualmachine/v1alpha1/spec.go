@@ -55,6 +55,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || !has(self.image.empty) || (has(self.resource) && has(self.resource.rootDisk))",message="an empty root disk needs a size in resource.rootDisk",fieldPath=".image.empty"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || (has(self.ports) && self.ports.size() > 0)",message="a Service needs at least one port in spec.ports",fieldPath=".service"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || !has(self.ports) || self.ports.all(a, self.ports.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="with service, each port and protocol may be in spec.ports once",fieldPath=".ports"
+// +kubebuilder:validation:XValidation:rule="!has(self.snapshots) || !has(self.snapshots.memory) || !self.snapshots.memory || ((!has(self.firmware) || self.firmware != 'uefi') && (!has(self.disks) || self.disks.all(d, !has(d.virtualDisk))))",message="the memory of a machine with UEFI firmware or VirtualDisks cannot be in a snapshot: remove the field",fieldPath=".snapshots.memory"
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName)",message="cannot be set or removed later: the disk stays in its volume. Create another VirtualMachine",fieldPath=".storageClassName"
 type VirtualMachineSpec struct {
 	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
@@ -99,7 +100,7 @@ type VirtualMachineSpec struct {
 	// +optional
 	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
-	// Snapshots of the disks of the machine on a schedule. The driver qemu supports that.
+	// Snapshots of the machine on a schedule. The driver qemu supports that.
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
@@ -239,6 +240,7 @@ type Resources struct {
 // driver that runs containers, a container image.
 // +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.path), has(self.url), has(self.kernel), has(self.container), has(self.empty), has(self.snapshot)].filter(given, given).size() == 1",message="must have exactly one of name, path, url, kernel, container, empty and snapshot"
 // +kubebuilder:validation:XValidation:rule="!(has(self.name) || has(self.snapshot)) || !has(self.agent) || self.agent",message="is for an image by path or url: a VirtualMachineImage has its own field agent, and a snapshot that of its machine",fieldPath=".agent"
+// +kubebuilder:validation:XValidation:rule="has(self.snapshot) || !has(self.snapshotNamespace)",message="goes with snapshot",fieldPath=".snapshotNamespace"
 // +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 // +kubebuilder:validation:XValidation:rule="has(self.kernel) || !(has(self.initrd) || has(self.cmdline))",message="initrd and cmdline go with a kernel",fieldPath=".kernel"
 // +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container) || has(self.name) || has(self.snapshot)) || !has(self.format)",message="is for a disk image by path or url",fieldPath=".format"
@@ -297,13 +299,21 @@ type Image struct {
 	// +kubebuilder:validation:Enum=true
 	Empty bool `json:"empty,omitempty"`
 
-	// Name of a VirtualMachineSnapshot of the same namespace. The machine boots what the
-	// machine of the snapshot booted, from a copy of its root disk. Each disk of spec.disks
-	// that has the name of a disk of the snapshot begins with a copy of that.
+	// Name of a VirtualMachineSnapshot, of the same namespace unless snapshotNamespace is set.
+	// The machine boots what the machine of the snapshot booted, from a copy of its root disk.
+	// Each disk of spec.disks that has the name of a disk of the snapshot begins with a copy of
+	// that.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=253
 	Snapshot string `json:"snapshot,omitempty"`
+
+	// Namespace of the VirtualMachineSnapshot, whose spec.allowedNamespaces must name that of
+	// the machine. The default is the namespace of the machine.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=63
+	SnapshotNamespace string `json:"snapshotNamespace,omitempty"`
 
 	// Name of a container image, for a driver that runs containers.
 	// +optional

@@ -1086,6 +1086,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: snapshot
       type:
         scalar: string
+    - name: snapshotNamespace
+      type:
+        scalar: string
     - name: url
       type:
         scalar: string
@@ -1306,6 +1309,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: keep
       type:
         scalar: numeric
+    - name: memory
+      type:
+        scalar: boolean
     - name: schedule
       type:
         scalar: string
@@ -1711,6 +1717,12 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSnapshotSpec
   map:
     fields:
+    - name: allowedNamespaces
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
     - name: memory
       type:
         scalar: boolean

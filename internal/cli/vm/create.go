@@ -33,6 +33,8 @@ type createFlags struct {
 	display           string
 	schedule          string
 	keep              int32
+	saveMemory        bool
+	snapshot          string
 	object.Output
 }
 
@@ -43,8 +45,7 @@ func newCreate() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a machine",
-		Long: `Create a machine. Without --ssh-key and --user-data it gets an SSH key that is kept for you, which
-keelson vm ssh uses.`,
+		Long:  `Create a machine. Without --ssh-key and --user-data it gets an SSH key that is kept for keelson vm ssh.`,
 		Example: `  keelson vm create web --wait
   keelson vm ssh web
 
@@ -53,6 +54,9 @@ keelson vm ssh uses.`,
 
   # With a snapshot each night, of which the last 14 are kept
   keelson vm create db --snapshot-schedule "0 3 * * *" --snapshot-keep 14 --wait
+
+  # Of a snapshot of the namespace shared, which allows that
+  keelson vm create web-2 --snapshot shared/gold --wait
 
   # Only print the manifest
   keelson vm create web --dry-run=client -o yaml`,
@@ -99,10 +103,11 @@ keelson vm ssh uses.`,
 
 func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.image, "image", "", "`image`: the name of a VirtualMachineImage, a path on the host of the machine, or a URL (default: the small Linux guest of Keelson)")
+	fs.StringVar(&c.snapshot, "snapshot", "", "make the machine of this VirtualMachineSnapshot, as [NAMESPACE/]`NAME`")
 	fs.StringVar(&c.sha256, "sha256", "", "SHA-256 `digest` of the image at a URL")
 	fs.StringVar(&c.cpu, "cpu", c.cpu, "number of processors")
 	fs.StringVar(&c.memory, "memory", c.memory, "memory, such as 2Gi")
-	fs.StringVar(&c.disk, "disk", "", "size of the root disk, such as 20Gi (default: that of the image; "+defaultDisk+" without --image)")
+	fs.StringVar(&c.disk, "disk", "", "size of the root disk, such as 20Gi (default: that of the image or snapshot; "+defaultDisk+" without both)")
 	fs.StringArrayVar(&c.keys, "ssh-key", nil, "`file` with public SSH keys that may log in; may be repeated")
 	fs.StringArrayVar(&c.ports, "port", nil, "`port` of the guest that is forwarded to the host, as [NAME=]NUMBER[/udp]; may be repeated")
 	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
@@ -110,6 +115,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.display, "display", "", "vga, which keelson vm screenshot shows, or none (default: none)")
 	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
 	fs.Int32Var(&c.keep, "snapshot-keep", v1alpha1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
+	fs.BoolVar(&c.saveMemory, "snapshot-memory", false, "the snapshots of the schedule also have the memory of the machine")
 	c.AddFlags(fs)
 }
 
@@ -121,6 +127,10 @@ func (c *createFlags) validate() error {
 		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
 	case c.keep != v1alpha1.DefaultSnapshotsKept && c.schedule == "":
 		return usage.Errorf("--snapshot-keep goes with --snapshot-schedule")
+	case c.saveMemory && c.schedule == "":
+		return usage.Errorf("--snapshot-memory goes with --snapshot-schedule")
+	case c.snapshot != "" && c.image != "":
+		return usage.Errorf("--snapshot and --image cannot be combined")
 	case c.userData != "" && len(c.keys) > 0:
 		return usage.Errorf("--user-data and --ssh-key cannot be combined: write the keys to ssh_authorized_keys of the user data")
 	case isURL(c.image) && c.sha256 == "":
@@ -145,7 +155,7 @@ func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
 		vm.Spec.Display = &v1alpha1.Display{Type: v1alpha1.DisplayType(c.display)}
 	}
 	if c.schedule != "" {
-		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep}
+		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep, Memory: c.saveMemory}
 	}
 	var err error
 	if vm.Spec.Image, err = c.source(); err != nil {
@@ -190,6 +200,8 @@ func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
 // source returns the image; nil for the default guest.
 func (c *createFlags) source() (*v1alpha1.Image, error) {
 	switch {
+	case c.snapshot != "":
+		return parseSnapshot(c.snapshot)
 	case c.image == "":
 		return nil, nil
 	case isURL(c.image):
@@ -199,6 +211,18 @@ func (c *createFlags) source() (*v1alpha1.Image, error) {
 		return &v1alpha1.Image{Path: path}, err
 	}
 	return &v1alpha1.Image{Name: c.image}, nil
+}
+
+// parseSnapshot parses [NAMESPACE/]NAME.
+func parseSnapshot(text string) (*v1alpha1.Image, error) {
+	namespace, name, isForeign := strings.Cut(text, "/")
+	if !isForeign {
+		namespace, name = "", text
+	}
+	if name == "" || isForeign && namespace == "" || strings.Contains(name, "/") {
+		return nil, usage.Errorf("--snapshot=%s: must be NAME, or NAMESPACE/NAME for a snapshot of another namespace", text)
+	}
+	return &v1alpha1.Image{Snapshot: name, SnapshotNamespace: namespace}, nil
 }
 
 // data returns the user data of cloud-init.

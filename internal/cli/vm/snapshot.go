@@ -25,6 +25,7 @@ func newSnapshot() *cobra.Command {
 	var output object.Output
 	var name string
 	var memory bool
+	var allowed []string
 	cmd := &cobra.Command{
 		Use:   "snapshot NAME",
 		Short: "Take a snapshot of a machine",
@@ -32,16 +33,21 @@ func newSnapshot() *cobra.Command {
 keelson vm fork --snapshot. It is kept when the machine is deleted; delete it with kubectl delete vmsnap.
 
 With --memory, the snapshot also has the memory of the machine, which must run or be asleep. A machine that is made of
-it, or restored from it, does not boot: it goes on from the moment of the snapshot.`,
+it, or restored from it, does not boot: it goes on from the moment of the snapshot.
+
+With --allow-namespace, machines of other namespaces can be made of it, too. Whoever can create machines there can then
+read all that is in the snapshot.`,
 		Example: `  keelson vm snapshot web --name before --wait
   keelson vm fork web --snapshot before --name web-2 --wait
-  keelson vm snapshot web --name running --memory --wait`,
+  keelson vm snapshot web --name running --memory --wait
+  keelson vm snapshot web --name gold --allow-namespace team-a --allow-namespace team-b`,
 		Args: oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := output.Validate(); err != nil {
 				return err
 			}
 			taken := newMachineSnapshot(args[0], name, memory, time.Now())
+			taken.Spec.AllowedNamespaces = allowed
 			if output.DryRun() {
 				taken.Namespace = flags.namespace
 				return printSnapshot(cmd.OutOrStdout(), &output, taken)
@@ -68,6 +74,7 @@ it, or restored from it, does not boot: it goes on from the moment of the snapsh
 	output.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the VirtualMachineSnapshot (default: that of the machine, and the time)")
 	cmd.Flags().BoolVar(&memory, "memory", false, "the snapshot also has the memory of the machine")
+	cmd.Flags().StringArrayVar(&allowed, "allow-namespace", nil, "`namespace` whose machines may be made of the snapshot; may be repeated")
 	waits.AddFlags(cmd.Flags(), "the snapshot is taken")
 	return cmd
 }

@@ -26,6 +26,10 @@ spec:
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
+	got, err = execute(t, "snapshot", "web", "--name", "gold", "--allow-namespace", "a", "--allow-namespace", "b", "--dry-run=client", "-o", "yaml")
+	if err != nil || !strings.HasSuffix(got, "spec:\n  allowedNamespaces:\n  - a\n  - b\n  virtualMachineName: web\n") {
+		t.Errorf("for other namespaces: %v\n%s", err, got)
+	}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
 	if name := newMachineSnapshot("web", "", false, at).Name; name != "web-20260102-020405" {
 		t.Errorf("the default name is %s", name)

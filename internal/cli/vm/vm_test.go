@@ -46,7 +46,7 @@ const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE177V39mWn6FBZEwLurytfQx
 func TestManifest(t *testing.T) {
 	key := write(t, "key.pub", "# mine\n"+publicKey+" me@home\n")
 	out, err := execute(t, "create", "web", "--dry-run=client", "-o", "yaml", "--image", "debian-13", "--cpu", "2", "--memory", "2Gi",
-		"--disk", "20Gi", "--snapshot-schedule", "@daily", "--snapshot-keep", "3", "--ssh-key", key, "--port", "80", "--port", "dns=53/udp", "-n", "team")
+		"--disk", "20Gi", "--snapshot-schedule", "@daily", "--snapshot-keep", "3", "--snapshot-memory", "--ssh-key", key, "--port", "80", "--port", "dns=53/udp", "-n", "team")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,6 +76,7 @@ spec:
     rootDisk: 20Gi
   snapshots:
     keep: 3
+    memory: true
     schedule: '@daily'
 `
 	if diff := cmp.Diff(want, out); diff != "" {
@@ -107,6 +108,17 @@ func TestImages(t *testing.T) {
 	}
 }
 
+// A machine of a snapshot has the size of its root disk.
+func TestSnapshots(t *testing.T) {
+	for given, want := range map[string]v1alpha1.Image{"before": {Snapshot: "before"}, "shared/gold": {Snapshot: "gold", SnapshotNamespace: "shared"}} {
+		c := createFlags{snapshot: given, cpu: "1", memory: "1Gi", keys: []string{write(t, "key.pub", publicKey)}}
+		got, err := c.machine("web")
+		if err != nil || *got.Spec.Image != want || got.Spec.Resource.RootDisk != nil {
+			t.Errorf("%s: %+v, %v; want %+v", given, got, err, want)
+		}
+	}
+}
+
 func TestUsageErrors(t *testing.T) {
 	private := write(t, "key", "-----BEGIN OPENSSH PRIVATE KEY-----\n")
 	for _, test := range []struct {
@@ -134,6 +146,10 @@ func TestUsageErrors(t *testing.T) {
 		{"port-forward web 80:90:100", `"80:90:100" is not`},
 		{"create web --snapshot-keep 0", "--snapshot-keep=0: must be"},
 		{"create web --snapshot-keep 3", "--snapshot-keep goes with --snapshot-schedule"},
+		{"create web --snapshot-memory", "--snapshot-memory goes with --snapshot-schedule"},
+		{"create web --snapshot a --image b", "--snapshot and --image cannot be combined"},
+		{"create web --snapshot /a", "--snapshot=/a: must be NAME, or NAMESPACE/NAME"},
+		{"create web --snapshot a/b/c", "--snapshot=a/b/c: must be NAME, or NAMESPACE/NAME"},
 		{"console", "takes one NAME"},
 		{"list web", "takes no argument"},
 	} {

@@ -98,12 +98,12 @@ func (r *Reconciler) actOnSchedule(ctx context.Context, cluster *v1alpha1.Cluste
 }
 
 // isSource reports whether a Cluster is being made of a ClusterSnapshot or restored from it.
-func (r *Reconciler) isSource(ctx context.Context, snapshot string) (bool, error) {
+func (r *Reconciler) isSource(ctx context.Context, snapshot client.Object) (bool, error) {
 	var clusters v1alpha1.ClusterList
 	if err := r.client.List(ctx, &clusters); err != nil {
 		return false, kube.Named(err, "list", "Clusters", "", "")
 	}
-	return slices.ContainsFunc(clusters.Items, func(c v1alpha1.Cluster) bool { return needsSnapshot(&c, snapshot) }), nil
+	return slices.ContainsFunc(clusters.Items, func(c v1alpha1.Cluster) bool { return needsSnapshot(&c, snapshot.GetName()) }), nil
 }
 
 // summarizeSchedule sets or removes what the status has about spec.snapshots.

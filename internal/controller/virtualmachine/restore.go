@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -78,7 +79,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 		return nil
 	}
 	restore := restoreOf(vm, observed)
-	named, err := r.readySnapshot(ctx, vm.Namespace, restore.Spec.Snapshot)
+	named, err := r.readySnapshot(ctx, client.ObjectKey{Namespace: vm.Namespace, Name: restore.Spec.Snapshot}, vm.Namespace)
 	switch {
 	case errors.Is(err, image.ErrMissing), errors.Is(err, image.ErrNotReady):
 		_, restore.Unusable, _ = strings.Cut(err.Error(), ": ") // it is no image

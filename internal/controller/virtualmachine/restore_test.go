@@ -238,11 +238,16 @@ func TestRestoreThatWaits(t *testing.T) {
 // A schedule keeps the snapshot that a restore waits for.
 func TestRestoreNeedsItsSnapshot(t *testing.T) {
 	vm := newVM(restoring("a", "1", true))
-	if !needsSnapshot(vm, "a") || needsSnapshot(vm, "b") {
+	in := func(namespace, name string) *v1alpha1.VirtualMachineSnapshot {
+		return &v1alpha1.VirtualMachineSnapshot{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{AllowedNamespaces: []string{vm.Namespace}},
+		}
+	}
+	if !needsSnapshot(vm, in(vm.Namespace, "a")) || needsSnapshot(vm, in(vm.Namespace, "b")) || needsSnapshot(vm, in("other", "a")) {
 		t.Error("the restore does not need its snapshot, or another one")
 	}
 	vm.Status.Restore = &v1alpha1.VirtualMachineRestoreStatus{RequestedAt: "1"}
-	if needsSnapshot(vm, "a") {
+	if needsSnapshot(vm, in(vm.Namespace, "a")) {
 		t.Error("a restore that is done needs its snapshot")
 	}
 }

@@ -68,8 +68,10 @@ func (r *Reconciler) actOnSchedule(ctx context.Context, vm *v1alpha1.VirtualMach
 
 // newSnapshotSchedule returns the schedule of a machine with spec.snapshots.
 func newSnapshotSchedule(vm *v1alpha1.VirtualMachine) snapshots.Of {
+	spec := vm.Spec.Snapshots
 	return snapshots.Of{
-		Object: vm, Kind: "VirtualMachineSnapshot", Spec: snapshots.Spec(*vm.Spec.Snapshots),
+		Object: vm, Kind: "VirtualMachineSnapshot",
+		Spec:   snapshots.Spec{Schedule: spec.Schedule, TimeZone: spec.TimeZone, Keep: spec.Keep, Suspend: spec.Suspend},
 		Status: snapshots.Status(ptr.Deref(vm.Status.Snapshots, v1alpha1.SnapshotScheduleStatus{})),
 	}
 }
@@ -105,12 +107,13 @@ func (r *Reconciler) scheduled(vm *v1alpha1.VirtualMachine, observed observation
 		},
 		New:   func(at time.Time) *v1alpha1.VirtualMachineSnapshot { return newScheduled(vm, at) },
 		Check: func(ctx context.Context) error { return r.confirmStillWanted(ctx, vm, observed) },
-		IsSource: func(ctx context.Context, name string) (bool, error) {
-			var machines v1alpha1.VirtualMachineList
-			if err := r.client.List(ctx, &machines, client.InNamespace(vm.Namespace)); err != nil {
-				return false, kube.Named(err, "list", "VirtualMachines", vm.Namespace, "")
+		IsSource: func(ctx context.Context, object client.Object) (bool, error) {
+			s, ok := object.(*v1alpha1.VirtualMachineSnapshot)
+			if !ok {
+				return false, nil
 			}
-			return slices.ContainsFunc(machines.Items, func(m v1alpha1.VirtualMachine) bool { return needsSnapshot(&m, name) }), nil
+			machines, err := listUsers(ctx, r.client, s)
+			return slices.ContainsFunc(machines, func(m v1alpha1.VirtualMachine) bool { return needsSnapshot(&m, s) }), err
 		},
 	}
 }
@@ -123,6 +126,6 @@ func newScheduled(vm *v1alpha1.VirtualMachine, at time.Time) *v1alpha1.VirtualMa
 			Labels:      map[string]string{v1alpha1.LabelScheduledBy: string(vm.UID)},
 			Annotations: map[string]string{v1alpha1.AnnotationScheduledAt: at.UTC().Format(time.RFC3339)},
 		},
-		Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: vm.Name},
+		Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: vm.Name, Memory: vm.Spec.Snapshots.Memory},
 	}
 }

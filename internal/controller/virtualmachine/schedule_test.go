@@ -125,7 +125,11 @@ func TestSnapshotsOnASchedule(t *testing.T) {
 	fork := newVM(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Snapshot: w.snapshots()[0].Name} })
 	fork.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: "fork"}
 	w.do(w.client.Create(t.Context(), fork))
+	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots.Memory = true })
 	fourth := at(7, 0)
+	if all := w.snapshots(); !all[2].Spec.Memory || all[1].Spec.Memory {
+		t.Errorf("the schedule with memory made %+v after %+v", all[2].Spec, all[1].Spec)
+	}
 	w.takeSnapshots()
 	w.reconcileUntilStable()
 	w.expectSnapshots(second, third, fourth)

@@ -1,8 +1,10 @@
 package virtualmachine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // resolveSnapshot returns the UID of the snapshot that a new machine is made of; empty if it is made of none. The error is an
@@ -27,7 +30,7 @@ func (r *Reconciler) resolveSnapshot(ctx context.Context, vm *v1alpha1.VirtualMa
 	if storeOf[backend.SnapshotStore](observed.driver) == nil {
 		return "", &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("the driver %s has no snapshots", observed.name)}
 	}
-	named, err := r.readySnapshot(ctx, vm.Namespace, given.Snapshot)
+	named, err := r.readySnapshot(ctx, sourceOf(vm), vm.Namespace)
 	if err != nil {
 		return "", err
 	}
@@ -37,15 +40,21 @@ func (r *Reconciler) resolveSnapshot(ctx context.Context, vm *v1alpha1.VirtualMa
 	return named.UID, nil
 }
 
-// readySnapshot returns a VirtualMachineSnapshot that is ready. The error is an image.ErrMissing or an image.ErrNotReady.
-func (r *Reconciler) readySnapshot(ctx context.Context, namespace, name string) (*v1alpha1.VirtualMachineSnapshot, error) {
+// readySnapshot returns a VirtualMachineSnapshot that is ready, and that machines of a namespace may be made of. The error is an
+// image.ErrMissing or an image.ErrNotReady.
+func (r *Reconciler) readySnapshot(ctx context.Context, key client.ObjectKey, namespace string) (*v1alpha1.VirtualMachineSnapshot, error) {
 	var named v1alpha1.VirtualMachineSnapshot
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, &named)
-	if apierrors.IsNotFound(err) {
+	name, isForeign := key.Name, key.Namespace != namespace
+	err := r.live.Get(ctx, key, &named)
+	switch {
+	case isForeign && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || err == nil && !isAllowed(&named, namespace)):
+		// The same text in all cases: whoever may not use a snapshot does not learn whether it exists.
+		return nil, fmt.Errorf("%w: the namespace %s has no VirtualMachineSnapshot %q that machines of the namespace %s may be made of; "+
+			"its owner has to create it, or to add %[4]s to its spec.allowedNamespaces", image.ErrMissing, key.Namespace, name, namespace)
+	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("%w: there is no VirtualMachineSnapshot %q in this namespace; create it", image.ErrMissing, name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get the VirtualMachineSnapshot %s: %w", name, err)
+	case err != nil:
+		return nil, fmt.Errorf("get the VirtualMachineSnapshot %s: %w", key, err)
 	}
 	ready := meta.FindStatusCondition(named.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
@@ -71,25 +80,58 @@ func describeOtherHost(s *v1alpha1.VirtualMachineSnapshot, observed *observation
 		s.Name, host.Name, host.Driver, observed.host.Name, observed.name)
 }
 
+// sourceOf returns the name of the VirtualMachineSnapshot that a machine is made of; empty if it is made of none.
+func sourceOf(vm *v1alpha1.VirtualMachine) client.ObjectKey {
+	given := vm.Spec.Image
+	if given == nil || given.Snapshot == "" {
+		return client.ObjectKey{}
+	}
+	return client.ObjectKey{Namespace: cmp.Or(given.SnapshotNamespace, vm.Namespace), Name: given.Snapshot}
+}
+
+// isAllowed reports whether machines of a namespace may be made of a snapshot.
+func isAllowed(s *v1alpha1.VirtualMachineSnapshot, namespace string) bool {
+	return s.Namespace == namespace || slices.Contains(s.Spec.AllowedNamespaces, namespace)
+}
+
 // needsSnapshot reports whether a machine is made of a snapshot and not created yet, or is to be restored from it.
-func needsSnapshot(vm *v1alpha1.VirtualMachine, snapshot string) bool {
-	if asksForRestore(vm) && vm.Spec.Restore.Snapshot == snapshot {
+func needsSnapshot(vm *v1alpha1.VirtualMachine, s *v1alpha1.VirtualMachineSnapshot) bool {
+	if vm.Namespace == s.Namespace && asksForRestore(vm) && vm.Spec.Restore.Snapshot == s.Name {
 		return true
 	}
-	return vm.Spec.Image != nil && vm.Spec.Image.Snapshot == snapshot && vm.Status.Server == nil
+	return sourceOf(vm) == client.ObjectKeyFromObject(s) && isAllowed(s, vm.Namespace) && vm.Status.Server == nil
+}
+
+// listUsers returns the machines in the namespaces whose machines may be made of a snapshot. A manager of some namespaces has no
+// cache of the others, so all that it has are listed.
+func listUsers(ctx context.Context, c client.Reader, s *v1alpha1.VirtualMachineSnapshot) ([]v1alpha1.VirtualMachine, error) {
+	var machines v1alpha1.VirtualMachineList
+	var options []client.ListOption
+	if len(s.Spec.AllowedNamespaces) == 0 {
+		options = append(options, client.InNamespace(s.Namespace))
+	}
+	if err := c.List(ctx, &machines, options...); err != nil {
+		return nil, kube.Named(err, "list", "VirtualMachines", s.Namespace, "")
+	}
+	return slices.DeleteFunc(machines.Items, func(vm v1alpha1.VirtualMachine) bool { return !isAllowed(s, vm.Namespace) }), nil
 }
 
 // watchSnapshots enqueues the machines that wait for a snapshot or a restore, and the machine whose schedule made it.
 func watchSnapshots(c client.Reader) handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, object client.Object) []reconcile.Request {
-		var machines v1alpha1.VirtualMachineList
-		if err := c.List(ctx, &machines, client.InNamespace(object.GetNamespace())); err != nil {
+		s, ok := object.(*v1alpha1.VirtualMachineSnapshot)
+		if !ok {
+			return nil
+		}
+		machines, err := listUsers(ctx, c, s)
+		if err != nil {
 			return nil // the next attempt of each machine comes by itself
 		}
 		var waiting []reconcile.Request
-		for i := range machines.Items {
-			vm := &machines.Items[i]
-			if needsSnapshot(vm, object.GetName()) || asksForRestore(vm) || object.GetLabels()[v1alpha1.LabelScheduledBy] == string(vm.UID) {
+		for i := range machines {
+			vm := &machines[i]
+			isOwn := vm.Namespace == s.Namespace
+			if needsSnapshot(vm, s) || isOwn && asksForRestore(vm) || isOwn && s.Labels[v1alpha1.LabelScheduledBy] == string(vm.UID) {
 				waiting = append(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vm)})
 			}
 		}

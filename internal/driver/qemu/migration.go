@@ -24,8 +24,8 @@ const (
 	pipeSize = 1 << 20
 )
 
-// write writes the memory of the halted QEMU to a file in dir, and sets its size and digest. It calls count with the number of bytes
-// so far. QEMU has let its disks go afterwards. If it fails, there is no file.
+// write writes the memory of the halted QEMU to a file in dir, which keepMemory makes durable, and sets its size and digest. It calls
+// count with the number of bytes so far. QEMU has let its disks go afterwards. If it fails, there is no file.
 func (s *savedMemory) write(ctx context.Context, conn *qmp.Client, dir string, count func(int64) error) error {
 	stream, theirs, err := os.Pipe()
 	if err != nil {

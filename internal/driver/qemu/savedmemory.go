@@ -181,8 +181,8 @@ func (s *savedMemory) checkFiles(dir string, paths []string) error {
 	return nil
 }
 
-// writeMemory compresses a stream into the file of saved memory, which is complete and durable when it returns. If it fails,
-// there is none. It calls count with the number of bytes so far, and fails if that does.
+// writeMemory compresses a stream into the file of saved memory, which keepMemory makes durable. If it fails, there is none. It calls
+// count with the number of bytes so far, and fails if that does.
 func writeMemory(ctx context.Context, dir string, stream *os.File, count func(int64) error) (size int64, digest string, err error) {
 	part := filepath.Join(dir, memoryPart)
 	if err := os.RemoveAll(part); err != nil {
@@ -196,12 +196,21 @@ func writeMemory(ctx context.Context, dir string, stream *os.File, count func(in
 	counted := &countingWriter{to: io.MultiWriter(&checkedFile{file, part}, sum), count: count}
 	err = compress(ctx, counted, stream)
 	step("memory compressed")
-	if err == nil {
-		if err = atomicfile.Fault("sync", part); err == nil {
-			err = file.Sync()
-		}
+	if err = errors.Join(err, file.Close()); err != nil {
+		removeMemory(dir)
+		return 0, "", err
 	}
-	if err = errors.Join(err, file.Close()); err == nil {
+	return counted.n, hex.EncodeToString(sum.Sum(nil)), nil
+}
+
+// keepMemory makes the file of writeMemory the saved memory, durably. If it fails, there is none.
+func keepMemory(dir string) error {
+	part := filepath.Join(dir, memoryPart)
+	err := atomicfile.Fault("sync", part)
+	if err == nil {
+		err = syncFile(part)
+	}
+	if err == nil {
 		err = os.Rename(part, filepath.Join(dir, memoryFile))
 	}
 	if err == nil {
@@ -209,9 +218,8 @@ func writeMemory(ctx context.Context, dir string, stream *os.File, count func(in
 	}
 	if err != nil {
 		removeMemory(dir)
-		return 0, "", err
 	}
-	return counted.n, hex.EncodeToString(sum.Sum(nil)), nil
+	return err
 }
 
 // compress copies a stream of QEMU.

@@ -234,6 +234,9 @@ func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *saved
 	if err := saved.write(ctx, conn, m.dir, m.countSaved); err != nil {
 		return err
 	}
+	if err := keepMemory(m.dir); err != nil {
+		return err
+	}
 	// QEMU has written all that it had to, and has let the disks go.
 	paths, err := m.writablePaths(saved.Disks)
 	if err == nil {

@@ -130,6 +130,9 @@ func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.
 	step("memory in the snapshot")
 	err = m.goOn(ctx, conn, wasRunning)
 	m.d.options.Log.V(1).Info("A machine was halted for a snapshot", "machine", m.id.UID, "duration", time.Since(at))
+	if err == nil {
+		err = keepMemory(s.dir) // not before: it takes as long as the disk of the host does
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.newSnapshotMemory(saved), at, err

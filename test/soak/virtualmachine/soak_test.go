@@ -48,8 +48,9 @@ type churn struct {
 }
 
 // TestSoakChurn creates, changes, forks, restores and deletes machines, puts them to sleep, takes snapshots of them, kills and
-// suspends their QEMUs, and kills the manager, all at random. Afterwards processes, sockets, disks and objects match exactly, and
-// after the deletion of all machines nothing is left.
+// suspends their QEMUs, and kills the manager, all at random. Meanwhile, the counter in the memory and on the disk of each machine never
+// goes back except by a restore. Afterwards processes, sockets, disks and objects match exactly, and after the deletion of all
+// machines nothing is left.
 func TestSoakChurn(t *testing.T) {
 	length := 10 * time.Minute
 	if isShort() {
@@ -62,6 +63,7 @@ func TestSoakChurn(t *testing.T) {
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		c.step(t)
 		c.expectOneEach(t)
+		c.checkCounters(t)
 		time.Sleep(time.Duration(c.random.Int64N(int64(200 * time.Millisecond)))) //nolint:forbidigo // a random delay is the point
 	}
 	c.thaw(t)
@@ -78,6 +80,8 @@ func TestSoakChurn(t *testing.T) {
 		return err
 	})
 	eventually(t, "the machines have settled", restTime, func() string { return c.unrest(t) })
+	before := c.numbers()
+	eventually(t, "the guests count", restTime, func() string { return c.stuck(t, before) })
 	eventually(t, "all snapshots are deleted", restTime, func() string { return c.deleteSnapshots(t) })
 	eventually(t, "everything matches", time.Minute, func() string { return c.mismatch(t) })
 	t.Logf("%d machines in total, %d managers; %s", len(c.uids), c.managers, c.summary())
@@ -154,7 +158,7 @@ func (c *churn) stepSnapshot(t *testing.T, vm string) (what string) {
 		c.do(t, c.create(ctx, vm, func(spec *v1alpha1.VirtualMachineSpec) { spec.Image = &v1alpha1.Image{Snapshot: snapshot} }))
 		return "made of a snapshot"
 	}
-	c.do(t, c.patch(ctx, vm, fmt.Sprintf(`{"restore":{"snapshot":%q,"requestedAt":%q,"keepCurrent":false}}`, snapshot, time.Now().UTC().Format(time.RFC3339Nano))))
+	c.do(t, c.restore(ctx, vm, snapshot))
 	return "restored"
 }
 

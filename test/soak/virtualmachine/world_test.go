@@ -50,6 +50,8 @@ type world struct {
 	managers   int
 	// uids are the UIDs of all machines ever created.
 	uids map[types.UID]bool
+	// counters are those of their guests.
+	counters map[types.UID]*counter
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,10 +63,9 @@ func newWorld(t *testing.T) *world {
 	}
 	dir := t.TempDir()
 	w := &world{
-		stateDir: filepath.Join(dir, "state"), image: filepath.Join(dir, "empty.raw"), uids: map[types.UID]bool{},
+		stateDir: filepath.Join(dir, "state"), image: filepath.Join(dir, "counter.raw"), uids: map[types.UID]bool{}, counters: map[types.UID]*counter{},
 	}
-	// Nothing to boot: such a machine stays in its firmware, and is ready as soon as it runs.
-	if err := os.WriteFile(w.image, make([]byte, 1<<20), 0o600); err != nil {
+	if err := os.WriteFile(w.image, newDisk(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cp := env.ControlPlane(t, controlplane.Options{APIOnly: true, Dir: filepath.Join(dir, "cp")})
@@ -88,7 +89,7 @@ func (w *world) newVM(name string) *v1alpha1.VirtualMachine {
 		Spec: v1alpha1.VirtualMachineSpec{
 			Resource: v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("32Mi")},
 			Image:    &v1alpha1.Image{Path: w.image, Format: "raw", Agent: ptr.To(false)},
-			// Firmware ignores the power button.
+			// The guest ignores the power button.
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 		},
 	}
@@ -141,6 +142,16 @@ func (w *world) deleteSnapshots(t *testing.T) string {
 // patch changes the spec of a machine.
 func (w *world) patch(ctx context.Context, name, spec string) error {
 	_, err := w.vms.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
+	return err
+}
+
+// restore requests to restore a machine from a snapshot.
+func (w *world) restore(ctx context.Context, name, snapshot string) error {
+	spec := fmt.Sprintf(`{"spec":{"restore":{"snapshot":%q,"requestedAt":%q,"keepCurrent":false}}}`, snapshot, time.Now().UTC().Format(time.RFC3339Nano))
+	vm, err := w.vms.Patch(ctx, name, types.MergePatchType, []byte(spec), metav1.PatchOptions{})
+	if err == nil {
+		w.counterOf(vm.UID).restores++
+	}
 	return err
 }
 

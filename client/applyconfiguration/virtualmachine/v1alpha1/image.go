@@ -29,10 +29,14 @@ type ImageApplyConfiguration struct {
 	// True boots an empty root disk of the size in resource.rootDisk, for an installer in
 	// cdrom.
 	Empty *bool `json:"empty,omitempty"`
-	// Name of a VirtualMachineSnapshot of the same namespace. The machine boots what the
-	// machine of the snapshot booted, from a copy of its root disk. Each disk of spec.disks
-	// that has the name of a disk of the snapshot begins with a copy of that.
+	// Name of a VirtualMachineSnapshot, of the same namespace unless snapshotNamespace is set.
+	// The machine boots what the machine of the snapshot booted, from a copy of its root disk.
+	// Each disk of spec.disks that has the name of a disk of the snapshot begins with a copy of
+	// that.
 	Snapshot *string `json:"snapshot,omitempty"`
+	// Namespace of the VirtualMachineSnapshot, whose spec.allowedNamespaces must name that of
+	// the machine. The default is the namespace of the machine.
+	SnapshotNamespace *string `json:"snapshotNamespace,omitempty"`
 	// Name of a container image, for a driver that runs containers.
 	Container *string `json:"container,omitempty"`
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an
@@ -123,6 +127,14 @@ func (b *ImageApplyConfiguration) WithEmpty(value bool) *ImageApplyConfiguration
 // If called multiple times, the Snapshot field is set to the value of the last call.
 func (b *ImageApplyConfiguration) WithSnapshot(value string) *ImageApplyConfiguration {
 	b.Snapshot = &value
+	return b
+}
+
+// WithSnapshotNamespace sets the SnapshotNamespace field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SnapshotNamespace field is set to the value of the last call.
+func (b *ImageApplyConfiguration) WithSnapshotNamespace(value string) *ImageApplyConfiguration {
+	b.SnapshotNamespace = &value
 	return b
 }
 

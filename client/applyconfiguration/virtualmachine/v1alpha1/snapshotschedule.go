@@ -16,6 +16,9 @@ type SnapshotScheduleApplyConfiguration struct {
 	// Number of snapshots of this schedule that are kept. Older ones are deleted after
 	// a newer one is taken. Other VirtualMachineSnapshots are not deleted. The default is 7.
 	Keep *int32 `json:"keep,omitempty"`
+	// Whether the snapshots also have the memory of the machine. One of a machine that is off
+	// has its disks only. The default is false.
+	Memory *bool `json:"memory,omitempty"`
 	// Make no snapshots while this is true. Those that exist are kept.
 	Suspend *bool `json:"suspend,omitempty"`
 }
@@ -47,6 +50,14 @@ func (b *SnapshotScheduleApplyConfiguration) WithTimeZone(value string) *Snapsho
 // If called multiple times, the Keep field is set to the value of the last call.
 func (b *SnapshotScheduleApplyConfiguration) WithKeep(value int32) *SnapshotScheduleApplyConfiguration {
 	b.Keep = &value
+	return b
+}
+
+// WithMemory sets the Memory field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Memory field is set to the value of the last call.
+func (b *SnapshotScheduleApplyConfiguration) WithMemory(value bool) *SnapshotScheduleApplyConfiguration {
+	b.Memory = &value
 	return b
 }
 

@@ -11,9 +11,15 @@ type VirtualMachineSnapshotSpecApplyConfiguration struct {
 	VirtualMachineName *string `json:"virtualMachineName,omitempty"`
 	// Whether the snapshot also has the memory of the machine, which must run or be asleep.
 	// The machine is halted while its memory is saved. A machine that is restored from the
-	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot.
-	// Immutable.
+	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot. A
+	// snapshot that spec.snapshots of a VirtualMachine made has the disks only if the machine
+	// is off. Immutable.
 	Memory *bool `json:"memory,omitempty"`
+	// Names of other namespaces whose VirtualMachines may be made of the snapshot, with
+	// spec.image.snapshotNamespace. Whoever can create VirtualMachines there can then read
+	// all that is in the snapshot. Machines that were made of it before a namespace was
+	// removed from the list stay as they are.
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 }
 
 // VirtualMachineSnapshotSpecApplyConfiguration constructs a declarative configuration of the VirtualMachineSnapshotSpec type for use with
@@ -35,5 +41,15 @@ func (b *VirtualMachineSnapshotSpecApplyConfiguration) WithVirtualMachineName(va
 // If called multiple times, the Memory field is set to the value of the last call.
 func (b *VirtualMachineSnapshotSpecApplyConfiguration) WithMemory(value bool) *VirtualMachineSnapshotSpecApplyConfiguration {
 	b.Memory = &value
+	return b
+}
+
+// WithAllowedNamespaces adds the given value to the AllowedNamespaces field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the AllowedNamespaces field.
+func (b *VirtualMachineSnapshotSpecApplyConfiguration) WithAllowedNamespaces(values ...string) *VirtualMachineSnapshotSpecApplyConfiguration {
+	for i := range values {
+		b.AllowedNamespaces = append(b.AllowedNamespaces, values[i])
+	}
 	return b
 }

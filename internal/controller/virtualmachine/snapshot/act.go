@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -26,7 +27,15 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot
 		if err := r.checkLive(ctx, s); err != nil {
 			return err
 		}
-		if err := seen.store.TakeSnapshot(calling, seen.id, backend.Source{Server: seen.of, Memory: s.Spec.Memory}); err != nil {
+		of := backend.Source{Server: seen.of, Memory: s.Spec.Memory}
+		err := seen.store.TakeSnapshot(calling, seen.id, of)
+		if errors.Is(err, backend.ErrNotRunning) && s.Labels[v1alpha1.LabelScheduledBy] != "" {
+			of.Memory = false // a machine that is off is whole without
+			if again := seen.store.TakeSnapshot(calling, seen.id, of); !errors.Is(again, backend.ErrNoDisks) {
+				err = again
+			}
+		}
+		if err != nil {
 			return fmt.Errorf("take the snapshot %s/%s: %w", s.Namespace, s.Name, err)
 		}
 	case remove:

@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -28,6 +29,8 @@ type store struct {
 	state *backend.SnapshotState
 	calls []string
 	err   error // of TakeSnapshot and DeleteSnapshot
+	// memoryErr is that of TakeSnapshot with memory.
+	memoryErr error
 }
 
 func (s *store) SnapshotStore(string) (backend.SnapshotStore, v1alpha1.Host, error) {
@@ -43,13 +46,14 @@ func (s *store) ObserveSnapshot(context.Context, backend.SnapshotIdentity) (back
 }
 
 func (s *store) TakeSnapshot(_ context.Context, id backend.SnapshotIdentity, of backend.Source) error {
-	call := "take " + id.Name + " of " + of.Server.Name
+	call, err := "take "+id.Name+" of "+of.Server.Name, s.err
 	if of.Memory {
 		call += " with its memory"
+		err = cmp.Or(s.memoryErr, err)
 	}
 	s.calls = append(s.calls, call)
-	if s.err != nil {
-		return s.err
+	if err != nil {
+		return err
 	}
 	s.state = &backend.SnapshotState{Taken: true, TakenAt: time.Now(), AllocatedBytes: 1 << 20, Quiesced: !of.Memory}
 	if of.Memory {
@@ -175,6 +179,25 @@ func TestSnapshotWithMemory(t *testing.T) {
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 	if s := f.current(); !slices.Contains(f.store.calls, "take before of web with its memory") || s.Status.MemorySize == nil || s.Status.MemorySize.String() != "512Ki" {
 		t.Errorf("calls: %v, status: %+v", f.store.calls, s.Status)
+	}
+}
+
+// A snapshot of a schedule with memory is taken of a machine that is off, too, if that has disks.
+func TestScheduledSnapshotOfAMachineThatIsOff(t *testing.T) {
+	f := newFixture(t)
+	f.do(f.client.Delete(t.Context(), f.current()))
+	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name, Labels: map[string]string{v1alpha1.LabelScheduledBy: "uid"}},
+		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web", Memory: true},
+	}))
+	f.machine(nil)
+	f.machine(&here)
+	f.store.memoryErr, f.store.err = backend.ErrNotRunning, backend.ErrNoDisks
+	f.expect(v1alpha1.ReasonMachineNotRunning)
+	f.store.err, f.store.calls = nil, nil
+	f.expect(v1alpha1.ReasonSnapshotTaken)
+	if want := []string{"take before of web with its memory", "take before of web"}; !slices.Equal(f.store.calls, want) || f.current().Status.MemorySize != nil {
+		t.Errorf("calls: %v, want %v; status: %+v", f.store.calls, want, f.current().Status)
 	}
 }
 
