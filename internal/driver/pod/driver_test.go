@@ -397,7 +397,7 @@ func TestClaimThatCannotGrow(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.machine(uuid.NewUUID())
-	machine.DiskBytes = 1 << 30
+	machine.DiskBytes, machine.StorageClass = 1<<30, "" // volumes without a class do not grow
 	c.must("Create", c.driver.Create(t.Context(), machine))
 	machine.DiskBytes, machine.Hash = 2<<30, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
