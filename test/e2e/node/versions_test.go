@@ -152,6 +152,8 @@ func TestVersionsUpgrade(t *testing.T) {
 	if number > 1 {
 		c.Until(t, "the first node is upgraded, and the second is not", transcript.Is(newer+" "+older), "kubectl", "--kubeconfig", c.kubeconfig,
 			"get", "nodes", "-o", "jsonpath={.items[*].status.nodeInfo.kubeletVersion}")
+		c.killManager(t) // the next one upgrades the rest
+		c.start(t)
 	}
 	c.awaitCondition(t, "Provisioned")
 	c.awaitCondition(t, "NodesReady")
