@@ -284,6 +284,16 @@ func isRunning(s backend.Server) bool {
 	return s.State == backend.StateRunning && s.Task == backend.TaskNone
 }
 
+// running returns a new machine that runs.
+func (c *cluster) running() backend.Machine {
+	c.Helper()
+	machine := c.machine(uuid.NewUUID())
+	c.must("Create", c.driver.Create(c.Context(), machine))
+	c.must("Start", c.driver.Start(c.Context(), machine))
+	c.until(machine, "it runs", isRunning)
+	return machine
+}
+
 func TestLostSecretIsWrittenAgain(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
@@ -308,10 +318,7 @@ func TestLostSecretIsWrittenAgain(t *testing.T) {
 func TestPauseWithoutRecord(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
-	machine := c.machine(uuid.NewUUID())
-	c.must("Create", c.driver.Create(t.Context(), machine))
-	c.must("Start", c.driver.Start(t.Context(), machine))
-	c.until(machine, "it runs", isRunning)
+	machine := c.running()
 	ctx, cancel := context.WithCancel(t.Context())
 	step = func(name string) {
 		if name == "processors changed" {
@@ -333,10 +340,7 @@ func TestPauseWithoutRecord(t *testing.T) {
 func TestNeverTwice(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
-	machine := c.machine(uuid.NewUUID())
-	c.must("Create", c.driver.Create(t.Context(), machine))
-	c.must("Start", c.driver.Start(t.Context(), machine))
-	c.until(machine, "it runs", isRunning)
+	machine := c.running()
 	pods := c.api.CoreV1().Pods(machine.Namespace)
 	// With it, the simulated kubelet does not answer.
 	patch := `{"metadata":{"finalizers":["example.com/node"]}}`
