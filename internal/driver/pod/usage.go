@@ -77,13 +77,17 @@ func (d *Driver) measure(pods []corev1.Pod, metrics map[types.NamespacedName]met
 		pod := &pods[i]
 		found, known := metrics[client.ObjectKeyFromObject(pod)]
 		definition, readable := definitionOf(pod)
-		if !known || !readable || !isOn(pod) {
+		if !readable || !isOn(pod) {
 			continue
 		}
 		id, m := identityOf(pod), &measured{run: pod.Annotations[annotationRun]}
 		last := before[id.UID]
 		if last == nil || last.run != m.run {
-			last = &measured{}
+			last = &measured{run: m.run}
+		}
+		if !known { // the metrics of a Pod come late, and may have a gap
+			d.usage[id.UID] = last
+			continue
 		}
 		m.usage, m.reported = usageIn(&found, definition.CPUs, definition.MemoryBytes, &last.usage), last.reported
 		if last.usage.At.IsZero() || m.usage.IsFarFrom(&last.reported) {
@@ -122,7 +126,7 @@ func usageIn(metrics *metricsv1beta1.PodMetrics, cpus, memory int64, last *backe
 func (d *Driver) usageOf(server *backend.Server) *backend.Usage {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if m := d.usage[server.UID]; m != nil && m.run == server.Run && server.IsOn() {
+	if m := d.usage[server.UID]; m != nil && m.run == server.Run && !m.usage.At.IsZero() && server.IsOn() {
 		usage := m.usage
 		return &usage
 	}

@@ -70,6 +70,15 @@ func TestMeasure(t *testing.T) {
 	if usage := d.usageOf(&server); usage == nil || usage.CPU != 12 {
 		t.Errorf("its usage is %+v", usage)
 	}
+	pod, err := newPod(&machine, images{}, "b", "sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: on}}
+	d.measure([]corev1.Pod{*pod}, nil)
+	if usage := d.usageOf(&server); usage == nil || usage.CPU != 12 {
+		t.Errorf("after a gap in the metrics, its usage is %+v", usage)
+	}
 	server.Run = "c"
 	if usage := d.usageOf(&server); usage != nil {
 		t.Errorf("the usage of its next run is %+v", usage)
