@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/ptr"
 
@@ -30,13 +31,14 @@ import (
 
 // What one Cluster goes through, in this order.
 const (
-	firstStart = "first start"
-	snapshot   = "snapshot"
-	fork       = "fork of it"
-	stop       = "stop"
-	startAgain = "start again"
-	restore    = "restore"
-	deletion   = "deletion"
+	firstStart  = "first start"
+	snapshot    = "snapshot"
+	fork        = "fork of it"
+	stop        = "stop"
+	startAgain  = "start again"
+	restore     = "restore"
+	firstAnswer = "first answer, idle"
+	deletion    = "deletion"
 	// With real nodes.
 	nodesReady   = "nodes ready"
 	podRuns      = "a Pod runs"
@@ -125,29 +127,36 @@ func (b *bench) dirOf(c *v1alpha1.Cluster) string {
 	return filepath.Join(manager.ClusterDir(b.stateDir()), string(c.UID))
 }
 
-// clientOf returns a client for the API of a Cluster.
-func (b *bench) clientOf(c *v1alpha1.Cluster) (kubernetes.Interface, error) {
+// ask calls do with a client of the API of a Cluster. No connection is left: one would be a client of a Cluster that becomes idle.
+func (b *bench) ask(c *v1alpha1.Cluster, do func(kubernetes.Interface) error) error {
 	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(b.dirOf(c), "kubeconfig"))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	config.QPS = -1
-	return kubernetes.NewForConfig(config)
+	connections, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	defer connections.CloseIdleConnections()
+	client, err := kubernetes.NewForConfigAndClient(config, connections)
+	if err != nil {
+		return err
+	}
+	return do(client)
 }
 
 // fill creates the objects of a Cluster that is forked and restored.
 func (b *bench) fill(ctx context.Context, c *v1alpha1.Cluster) error {
-	client, err := b.clientOf(c)
-	if err != nil {
-		return err
-	}
-	for i := range lifeObjects {
-		one := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("one-%d", i)}, Data: map[string]string{"a": "b"}}
-		if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, one, metav1.CreateOptions{}); err != nil {
-			return err
+	return b.ask(c, func(client kubernetes.Interface) error {
+		for i := range lifeObjects {
+			one := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("one-%d", i)}, Data: map[string]string{"a": "b"}}
+			if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, one, metav1.CreateOptions{}); err != nil {
+				return err
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // measureLife takes one Cluster through everything that can be done with it.
@@ -198,6 +207,10 @@ func (b *bench) measureLife(ctx context.Context, round int) error {
 		}
 		record(step.name, took)
 	}
+	if took, err = b.askIdle(ctx, c); err != nil {
+		return fmt.Errorf("%s: %w", firstAnswer, err)
+	}
+	record(firstAnswer, took)
 	took, err = b.deleteCluster(ctx, c)
 	if err != nil {
 		return err
@@ -206,6 +219,22 @@ func (b *bench) measureLife(ctx context.Context, round int) error {
 	_, err = await(ctx, api.ClusterSnapshots(), func() error { return api.ClusterSnapshots().Delete(ctx, "life", metav1.DeleteOptions{}) },
 		func(_ *v1alpha1.ClusterSnapshot, deleted bool) bool { return deleted })
 	return err
+}
+
+// askIdle waits until a Cluster is stopped because no client is connected, and measures a request until it is answered.
+func (b *bench) askIdle(ctx context.Context, c *v1alpha1.Cluster) (took time.Duration, err error) {
+	_, err = b.changeCluster(ctx, c.Name, map[string]any{"idle": map[string]any{"stopAfter": "1m"}},
+		func(c *v1alpha1.Cluster) bool { return c.Status.Phase == v1alpha1.PhaseStopped })
+	if err != nil {
+		return 0, err
+	}
+	err = b.ask(c, func(client kubernetes.Interface) error {
+		began := time.Now()
+		_, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+		took = time.Since(began)
+		return err
+	})
+	return took, err
 }
 
 // prepareRealNodes checks that this machine can run real nodes, and builds the program of the Pod, for `keelson image load`.
@@ -226,7 +255,7 @@ func (b *bench) prepareRealNodes(ctx context.Context, kube string) error {
 	return nil
 }
 
-// measureRealNodes measures a Cluster with real nodes, until a Pod has run in it.
+// measureRealNodes measures a Cluster with real nodes, until a Pod runs in it.
 func (b *bench) measureRealNodes(ctx context.Context, round int) (err error) {
 	c, took, err := b.makeCluster(ctx, "real", v1alpha1.ClusterSpec{Nodes: &v1alpha1.ClusterNodes{Real: ptr.To(int32(b.real))}}, v1alpha1.ConditionNodesReady)
 	if err != nil {
@@ -238,17 +267,16 @@ func (b *bench) measureRealNodes(ctx context.Context, round int) (err error) {
 	if output, err := load.CombinedOutput(); err != nil {
 		return fmt.Errorf("load the image: %w: %s", err, output)
 	}
-	client, err := b.clientOf(c)
-	if err != nil {
+	err = b.ask(c, func(client kubernetes.Interface) error {
+		pods := client.CoreV1().Pods(metav1.NamespaceDefault)
+		_, err := await(ctx, pods, func() error {
+			_, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "started"}, Spec: corev1.PodSpec{
+				Containers: []corev1.Container{{Name: "started", Image: podImage, Args: []string{"stay"}}},
+			}}, metav1.CreateOptions{})
+			return err
+		}, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodRunning })
 		return err
-	}
-	pods := client.CoreV1().Pods(metav1.NamespaceDefault)
-	_, err = await(ctx, pods, func() error {
-		_, err := pods.Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "started"}, Spec: corev1.PodSpec{
-			RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "started", Image: podImage}},
-		}}, metav1.CreateOptions{})
-		return err
-	}, func(p *corev1.Pod, _ bool) bool { return p.Status.Phase == corev1.PodSucceeded })
+	})
 	if err != nil {
 		return errors.Join(err, fmt.Errorf("the Pod of the Cluster %s", c.Name))
 	}
@@ -294,9 +322,9 @@ func (b *bench) reportLife() {
 	}
 	b.Target("stopped cluster started again", "≤", againLimit, took(startAgain, 1).Median, " s", "")
 	b.RatioTarget(fmt.Sprintf("fork with %d objects, in times of an empty cluster", lifeObjects), "≤", forkLimit, b.Samples.Ratios(fork, firstStart, 1, "took", harness.Last))
-	steps, sizes := []string{firstStart, snapshot, fork, stop, startAgain, restore, deletion}, map[string]int{}
+	steps, sizes := []string{firstStart, snapshot, fork, stop, startAgain, restore, firstAnswer, deletion}, map[string]int{}
 	if b.real > 0 {
-		b.Target(fmt.Sprintf("created to a Pod that has run, %d real nodes", b.real), "≤", podLimit, took(podRuns, b.real).Median, " s", "with its image loaded from a file")
+		b.Target(fmt.Sprintf("created to a Pod that runs, %d real nodes", b.real), "≤", podLimit, took(podRuns, b.real).Median, " s", "with its image loaded from a file")
 		b.Target(fmt.Sprintf("%d real nodes deleted until nothing is left", b.real), "≤", realGone, took(realDeletion, b.real).Median, " s", "")
 		b.Target(fmt.Sprintf("memory (PSS) a real node, %d of one cluster", b.real), "≤", nodeLimit, b.Samples.Of(nodesIdle, b.real).Median(realnode.Whole, harness.Last)/1e6, " MB", "the largest; without Pods")
 		for _, step := range []string{nodesReady, podRuns, realDeletion} {

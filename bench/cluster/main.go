@@ -1,6 +1,6 @@
 // Command cluster measures how long Clusters take from their creation until a watch sees them ready, and from their
 // deletion until nothing is left; how much memory one takes; what a restart of the manager does to them; how long one takes
-// to stop, to start again, to fork and to restore; and, with real nodes, until a Pod has run in it. Two contestants take turns with them in the same run: the floor, a shell script that starts the same components with the same
+// to stop, to start again, to fork and to restore; and, with real nodes, until a Pod runs in it. Two contestants take turns with them in the same run: the floor, a shell script that starts the same components with the same
 // flags and with certificates that exist before, to /readyz; and kwokctl with its binary runtime on the same components.
 //
 //	make bench-cluster

@@ -15,7 +15,7 @@ func TestLongQuick(t *testing.T) {
 	for contestant, figures := range map[string][]string{
 		keelson: {"ready", "gone"}, script: {"ready"}, keelsonIdle: append(componentNames, "shims", "all"),
 		afterTerm: {"attached", "probed"}, afterKill: {"attached", "probed"},
-		firstStart: {"took"}, snapshot: {"took"}, fork: {"took"}, stop: {"took"}, startAgain: {"took"}, restore: {"took"}, deletion: {"took"},
+		firstStart: {"took"}, snapshot: {"took"}, fork: {"took"}, stop: {"took"}, startAgain: {"took"}, restore: {"took"}, firstAnswer: {"took"}, deletion: {"took"},
 		nodesReady: {"took"}, podRuns: {"took"}, nodesIdle: {realnode.Whole}, realDeletion: {"took"},
 	} {
 		for _, figure := range figures {

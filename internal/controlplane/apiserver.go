@@ -141,8 +141,17 @@ func (cp *ControlPlane) portArgs() []string {
 	return []string{"--permit-port-sharing=true"}
 }
 
-// checkReadyz checks whether the API is ready. An API that was ready keeps its port.
+var errPortHeld = errors.New("kube-apiserver does not listen yet")
+
+// checkReadyz checks whether the API is ready. An API that was ready keeps its port. As long as the caller listens at the port, a request
+// could reach the caller instead, which does not answer.
 func (cp *ControlPlane) checkReadyz(ctx context.Context) error {
+	cp.mu.Lock()
+	port := cp.state.Port
+	cp.mu.Unlock()
+	if cp.isPortHeld(port) {
+		return errPortHeld
+	}
 	err := readyz(ctx, cp.Config())
 	if status := apierrors.APIStatus(nil); err == nil || errors.As(err, &status) {
 		cp.answered.Do(cp.answers)
