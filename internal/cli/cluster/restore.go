@@ -82,5 +82,9 @@ func (c *clusters) isRestored(ctx context.Context, name, requested string) (bool
 	if done := cluster.Status.Restore; done != nil && done.RequestedAt == requested {
 		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
 	}
-	return r.IsComplete()
+	complete, waitsFor, err := r.IsComplete()
+	if complete && !isReady(cluster) {
+		return false, describeStatus(cluster), nil
+	}
+	return complete, waitsFor, err
 }

@@ -93,7 +93,7 @@ func TestRestore(t *testing.T) {
 		return c
 	})
 	w.settle()
-	for _, name := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionControlPlaneAvailable, v1alpha1.ConditionEtcdHealthy} {
+	for _, name := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionControlPlaneAvailable, v1alpha1.ConditionEtcdHealthy, v1alpha1.ConditionNodesReady} {
 		w.expect(name, "False", v1alpha1.ReasonRestoring)
 	}
 	w.pass(time.Hour) // it takes long

@@ -42,6 +42,7 @@ func (e *Engine) restore(ctx context.Context, m *member, wanted desire) error {
 			m.describe("Stopping the cluster, to replace its data")
 			ctx, cancel := context.WithTimeout(ctx, stopTimeout)
 			defer cancel()
+			defer e.changed(m.name) // no control plane tells that its processes have ended
 			return e.stop(ctx, m)
 		},
 	})

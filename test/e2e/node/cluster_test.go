@@ -8,12 +8,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/node"
-	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -21,6 +19,7 @@ import (
 type tenant struct {
 	*user
 	kubeconfig string
+	image      string // folder of the image app:v1
 }
 
 // in runs kubectl in the Cluster.
@@ -35,13 +34,30 @@ func (c *tenant) cluster(t *testing.T, words ...string) string {
 	return c.OK(t, append(append([]string{"keelson", "cluster"}, words...), "--data-dir", c.data)...)
 }
 
+// start starts the manager.
+func (c *tenant) start(t *testing.T) {
+	t.Helper()
+	c.OK(t, "keelson", "up", "--detach", "--node=simulated", "--vm-driver=fake", "--data-dir", c.data)
+}
+
+// patchSpec changes the spec of the Cluster, and waits until the controller has seen it.
+func (c *tenant) patchSpec(t *testing.T, spec string) {
+	t.Helper()
+	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":`+spec+`}`)
+	generation := c.field(t, "cluster/demo", "{.metadata.generation}")
+	c.kubectl(t, "wait", "cluster/demo", "--for=jsonpath={.status.observedGeneration}="+generation, "--timeout", transcript.WaitTimeout.String())
+}
+
+func (c *tenant) awaitCondition(t *testing.T, condition string) {
+	t.Helper()
+	c.kubectl(t, "wait", "cluster/demo", "--for=condition="+condition, "--timeout", transcript.WaitTimeout.String())
+}
+
 // resize sets the number of real nodes, and waits until they are ready.
 func (c *tenant) resize(t *testing.T, real int) {
 	t.Helper()
-	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", fmt.Sprintf(`{"spec":{"nodes":{"real":%d}}}`, real))
-	generation := c.field(t, "cluster/demo", "{.metadata.generation}")
-	c.kubectl(t, "wait", "cluster/demo", "--for=jsonpath={.status.observedGeneration}="+generation, "--timeout", transcript.WaitTimeout.String())
-	c.kubectl(t, "wait", "cluster/demo", "--for=condition=NodesReady", "--timeout", transcript.WaitTimeout.String())
+	c.patchSpec(t, fmt.Sprintf(`{"nodes":{"real":%d}}`, real))
+	c.awaitCondition(t, "NodesReady")
 	var want []string
 	for index := range real {
 		want = append(want, node.Name(index))
@@ -92,13 +108,9 @@ func TestLongClusterNodes(t *testing.T) {
 	}
 	c := &tenant{user: newUser(t)}
 	c.kubeconfig = filepath.Join(c.home, "demo.kubeconfig")
-	start := func() {
-		t.Helper()
-		c.OK(t, "keelson", "up", "--detach", "--node=simulated", "--vm-driver=fake", "--data-dir", c.data)
-	}
-	start()
-	folder := t.TempDir()
-	buildApp(t, folder, "v1")
+	c.start(t)
+	c.image = t.TempDir()
+	buildApp(t, c.image, "v1")
 
 	began := time.Now()
 	c.cluster(t, "create", "demo", "--nodes", "2", "--wait", "--timeout", transcript.WaitTimeout.String())
@@ -108,7 +120,7 @@ func TestLongClusterNodes(t *testing.T) {
 	if err := os.WriteFile(c.kubeconfig, []byte(c.cluster(t, "kubeconfig", "demo")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	transcript.Contains(t, c.OK(t, "keelson", "image", "load", "--cluster", "demo", "--data-dir", c.data, "--name", "app:v1", folder), "docker.io/library/app:v1\n")
+	transcript.Contains(t, c.OK(t, "keelson", "image", "load", "--cluster", "demo", "--data-dir", c.data, "--name", "app:v1", c.image), "docker.io/library/app:v1\n")
 	c.in(t, "create", "deployment", "web", "--image=app:v1", "--replicas=4")
 	c.in(t, "rollout", "status", "deployment/web", "--timeout", transcript.WaitTimeout.String())
 	t.Logf("its Pods run after %v", time.Since(began).Round(time.Millisecond))
@@ -133,11 +145,10 @@ func TestLongClusterNodes(t *testing.T) {
 		return c.in(t, "get", "pods", "-o", "jsonpath={.items[*].status.containerStatuses[*].restartCount}")
 	}
 	was := restarts()
-	signals.Send(t, c.status(t).ManagerPID, syscall.SIGKILL)
-	transcript.Eventually(t, "it has ended", func() bool { return c.status(t).ManagerPID == 0 })
+	c.killManager(t)
 	transcript.Contains(t, c.in(t, "exec", "deployment/web", "--", "/app", "say", "here"), "here")
-	start()
-	c.kubectl(t, "wait", "cluster/demo", "--for=condition=NodesReady", "--timeout", transcript.WaitTimeout.String())
+	c.start(t)
+	c.awaitCondition(t, "NodesReady")
 	if is := restarts(); is != was {
 		t.Errorf("restarts of the containers: %s, and %s before the manager was killed", is, was)
 	}
@@ -149,13 +160,15 @@ func TestLongClusterNodes(t *testing.T) {
 	c.in(t, "rollout", "status", "deployment/web", "--timeout", transcript.WaitTimeout.String())
 	c.in(t, "wait", "--for=condition=Ready=True", "node/keelson-node", "--timeout", transcript.WaitTimeout.String())
 
-	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":{"running":false}}`)
+	c.killedWhileRestored(t, dir)
+	c.patchSpec(t, `{"running":false}`)
 	c.kubectl(t, "wait", "cluster/demo", "--for=jsonpath={.status.phase}=Stopped", "--timeout", transcript.WaitTimeout.String())
 	if left := transcript.Left(dir); len(left) > 0 {
 		t.Errorf("processes of the stopped Cluster: %q", left)
 	}
-	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":{"running":true}}`)
-	c.kubectl(t, "wait", "cluster/demo", "--for=condition=NodesReady", "--timeout", transcript.WaitTimeout.String())
+	c.killedWhileForked(t)
+	c.patchSpec(t, `{"running":true}`)
+	c.awaitCondition(t, "NodesReady")
 	transcript.Eventually(t, "the Service responds after a stop", responds)
 
 	ids := nodeIDs(t, dir)

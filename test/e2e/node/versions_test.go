@@ -60,30 +60,12 @@ func newTenant(t *testing.T, version string, flags ...string) *tenant {
 	return c
 }
 
-func (c *tenant) start(t *testing.T) {
-	t.Helper()
-	c.OK(t, "keelson", "up", "--detach", "--node=simulated", "--vm-driver=fake", "--data-dir", c.data)
-}
-
 // applyIn applies a manifest in the Cluster.
 func (c *tenant) applyIn(t *testing.T, manifest string) {
 	t.Helper()
 	shell := c.Shell
 	shell.Stdin = manifest
 	shell.OK(t, "kubectl", "--kubeconfig", c.kubeconfig, "apply", "-f", "-")
-}
-
-// patchSpec changes the spec of the Cluster, and waits until the controller has seen it.
-func (c *tenant) patchSpec(t *testing.T, spec string) {
-	t.Helper()
-	c.kubectl(t, "patch", "cluster", "demo", "--type=merge", "-p", `{"spec":`+spec+`}`)
-	generation := c.field(t, "cluster/demo", "{.metadata.generation}")
-	c.kubectl(t, "wait", "cluster/demo", "--for=jsonpath={.status.observedGeneration}="+generation, "--timeout", transcript.WaitTimeout.String())
-}
-
-func (c *tenant) awaitCondition(t *testing.T, condition string) {
-	t.Helper()
-	c.kubectl(t, "wait", "cluster/demo", "--for=condition="+condition, "--timeout", transcript.WaitTimeout.String())
 }
 
 // kubelets returns the versions of the kubelets in the Cluster.
