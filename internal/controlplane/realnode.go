@@ -17,6 +17,8 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreapply "k8s.io/client-go/applyconfigurations/core/v1"
+	discoveryapply "k8s.io/client-go/applyconfigurations/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -302,19 +304,7 @@ func (cp *ControlPlane) admitNodes(ctx context.Context, client kubernetes.Interf
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	slices := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault)
-	wanted := cp.newAPIEndpoints()
-	_, err = slices.Create(ctx, wanted, metav1.CreateOptions{})
-	if !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	existing, err := slices.Get(ctx, wanted.Name, metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	existing.Endpoints, existing.Ports = wanted.Endpoints, wanted.Ports
-	_, err = slices.Update(ctx, existing, metav1.UpdateOptions{})
-	return err
+	return cp.publishAPI(ctx, client)
 }
 
 // newPoliciesRole returns the permissions of what enforces NetworkPolicies.
@@ -338,20 +328,28 @@ func newStorageClass() *storagev1.StorageClass {
 	}
 }
 
-// newAPIEndpoints returns the endpoints of the Service "kubernetes": an address that every node has for itself, where it forwards
-// connections to the API. kube-apiserver does not maintain them, because it only listens on loopback.
-func (cp *ControlPlane) newAPIEndpoints() *discoveryv1.EndpointSlice {
+// publishAPI writes the endpoints of the Service "kubernetes": an address that every node has for itself, where it forwards connections
+// to the API. kube-apiserver does not maintain them, because it only listens on loopback. Some clients read the older Endpoints, of which
+// Kubernetes would make another EndpointSlice.
+func (cp *ControlPlane) publishAPI(ctx context.Context, client kubernetes.Interface) error {
 	cp.mu.Lock()
 	port, address := int32(cp.state.Port), cp.nodes[0].APIAddress().String()
 	cp.mu.Unlock()
-	name, protocol, ready := "https", corev1.ProtocolTCP, true
-	return &discoveryv1.EndpointSlice{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: "kubernetes", Namespace: metav1.NamespaceDefault,
-			Labels: map[string]string{discoveryv1.LabelServiceName: "kubernetes", discoveryv1.LabelManagedBy: "keelson.dev"},
-		},
-		AddressType: discoveryv1.AddressTypeIPv4,
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}},
-		Ports:       []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}},
+	const name, portName = "kubernetes", "https"
+	options := metav1.ApplyOptions{FieldManager: "keelson", Force: true}
+	slice := discoveryapply.EndpointSlice(name, metav1.NamespaceDefault).
+		WithLabels(map[string]string{discoveryv1.LabelServiceName: name, discoveryv1.LabelManagedBy: "keelson.dev"}).
+		WithAddressType(discoveryv1.AddressTypeIPv4).
+		WithEndpoints(discoveryapply.Endpoint().WithAddresses(address).WithConditions(discoveryapply.EndpointConditions().WithReady(true))).
+		WithPorts(discoveryapply.EndpointPort().WithName(portName).WithPort(port).WithProtocol(corev1.ProtocolTCP))
+	if _, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Apply(ctx, slice, options); err != nil {
+		return err
 	}
+	endpoints := coreapply.Endpoints(name, metav1.NamespaceDefault).
+		WithLabels(map[string]string{discoveryv1.LabelSkipMirror: "true"}).
+		WithSubsets(coreapply.EndpointSubset().
+			WithAddresses(coreapply.EndpointAddress().WithIP(address)).
+			WithPorts(coreapply.EndpointPort().WithName(portName).WithPort(port).WithProtocol(corev1.ProtocolTCP)))
+	_, err := client.CoreV1().Endpoints(metav1.NamespaceDefault).Apply(ctx, endpoints, options)
+	return err
 }
