@@ -182,6 +182,10 @@ func TestAccepted(t *testing.T) {
 		spec: `{"template":{"metadata":{"labels":{"app":"web"}}},"virtualDiskTemplates":[{"name":"data","spec":{"size":"1Gi"}}]}`,
 		want: `{"replicas":1,"template":{"metadata":{"labels":{"app":"web"}},"spec":{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":1}},"virtualDiskTemplates":[{"name":"data","spec":{"deletePolicy":"Delete","size":"1Gi"}}]}`,
 	}, {
+		name: "a VirtualMachineSet that is changed by percent", kind: "VirtualMachineSet",
+		spec: `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"25%"}}}`,
+		want: `{"replicas":1,"template":{"spec":{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"25%"}}}`,
+	}, {
 		name: "a VirtualDisk", kind: "VirtualDisk",
 		spec: `{"size":"1Gi"}`,
 		want: `{"deletePolicy":"Delete","size":"1Gi"}`,
@@ -269,7 +273,10 @@ func TestRefused(t *testing.T) {
 		{"less than no machine", "VirtualMachineSet", `{"replicas":-1,"template":{}}`, "spec.replicas", "greater than or equal to 0"},
 		{"two disks of a name", "VirtualMachineSet", `{"template":{"spec":{"disks":[{"name":"a","size":"1Gi"}]}},"virtualDiskTemplates":[{"name":"a","spec":{"size":"1Gi"}}]}`, "spec.template.spec.disks", "has this name"},
 		{"a label that is reserved", "VirtualMachineSet", `{"template":{"metadata":{"labels":{"cloudnative.tw/virtualmachineset":"a"}}}}`, "spec.template.metadata.labels", "reserved"},
-		{"a roll-out of nothing", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":0}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "greater than or equal to 1"},
+		{"a roll-out of nothing", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":0}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "at least 1"},
+		{"a roll-out of no percent", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"0%"}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "from 1% to 100%"},
+		{"a roll-out of more than all", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"101%"}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "from 1% to 100%"},
+		{"a roll-out of a text", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"2"}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "from 1% to 100%"},
 		{"a VirtualDisk of nothing", "VirtualDisk", `{}`, "spec", "must have a size, an image or a disk to clone"},
 		{"a VirtualDisk of two things", "VirtualDisk", `{"image":{"path":"/a"},"from":{"virtualDisk":"a"}}`, "spec.from", "not both"},
 		{"a VirtualDisk of no image", "VirtualDisk", `{"image":{}}`, "spec.image", "exactly one of"},
