@@ -171,8 +171,8 @@ func TestAccepted(t *testing.T) {
 		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","image":{"agent":true,"snapshot":"before","snapshotNamespace":"shared"},"resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with snapshots on a schedule", kind: "VirtualMachine",
-		spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"memory":true,"suspend":true}}`,
-		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","snapshots":{"keep":14,"memory":true,"schedule":"0 3 * * *","suspend":true,"timeZone":"Europe/Berlin"},"terminationGracePeriodSeconds":30}`,
+		spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"memory":true,"allowedNamespaces":["team-b"],"suspend":true}}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","snapshots":{"allowedNamespaces":["team-b"],"keep":14,"memory":true,"schedule":"0 3 * * *","suspend":true,"timeZone":"Europe/Berlin"},"terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with a restore", kind: "VirtualMachine",
 		spec: `{"restore":{"snapshot":"before","requestedAt":"2026-11-25T18:00:00Z","keepCurrent":false}}`,
@@ -265,6 +265,7 @@ func TestRefused(t *testing.T) {
 		{"a snapshot of no namespace", "VirtualMachine", `{"image":{"snapshot":"a","snapshotNamespace":"B"}}`, "spec.image.snapshotNamespace", "should match"},
 		{"a snapshot for all namespaces", "VirtualMachineSnapshot", `{"virtualMachineName":"a","allowedNamespaces":["*"]}`, "spec.allowedNamespaces[0]", "should match"},
 		{"a snapshot for a namespace twice", "VirtualMachineSnapshot", `{"virtualMachineName":"a","allowedNamespaces":["b","b"]}`, "spec.allowedNamespaces[1]", "Duplicate value"},
+		{"snapshots for all namespaces", "VirtualMachine", `{"snapshots":{"schedule":"@daily","allowedNamespaces":["*"]}}`, "spec.snapshots.allowedNamespaces[0]", "should match"},
 		{"snapshots of which none is kept", "VirtualMachine", `{"snapshots":{"schedule":"@daily","keep":0}}`, "spec.snapshots.keep", "greater than or equal to 1"},
 		{"a restore from nothing", "VirtualMachine", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot", "Required value"},
 		{"a restore that no text identifies", "VirtualMachine", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt", "Required value"},
