@@ -171,8 +171,8 @@ func TestAccepted(t *testing.T) {
 		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","image":{"agent":true,"snapshot":"before","snapshotNamespace":"shared"},"resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with snapshots on a schedule", kind: "VirtualMachine",
-		spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"memory":true,"suspend":true}}`,
-		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","snapshots":{"keep":14,"memory":true,"schedule":"0 3 * * *","suspend":true,"timeZone":"Europe/Berlin"},"terminationGracePeriodSeconds":30}`,
+		spec: `{"snapshots":{"schedule":"0 3 * * *","timeZone":"Europe/Berlin","keep":14,"memory":true,"allowedNamespaces":["team-b"],"suspend":true}}`,
+		want: `{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","snapshots":{"allowedNamespaces":["team-b"],"keep":14,"memory":true,"schedule":"0 3 * * *","suspend":true,"timeZone":"Europe/Berlin"},"terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with a restore", kind: "VirtualMachine",
 		spec: `{"restore":{"snapshot":"before","requestedAt":"2026-11-25T18:00:00Z","keepCurrent":false}}`,
@@ -181,6 +181,10 @@ func TestAccepted(t *testing.T) {
 		name: "a VirtualMachineSet", kind: "VirtualMachineSet",
 		spec: `{"template":{"metadata":{"labels":{"app":"web"}}},"virtualDiskTemplates":[{"name":"data","spec":{"size":"1Gi"}}]}`,
 		want: `{"replicas":1,"template":{"metadata":{"labels":{"app":"web"}},"spec":{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":1}},"virtualDiskTemplates":[{"name":"data","spec":{"deletePolicy":"Delete","size":"1Gi"}}]}`,
+	}, {
+		name: "a VirtualMachineSet that is changed by percent", kind: "VirtualMachineSet",
+		spec: `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"25%"}}}`,
+		want: `{"replicas":1,"template":{"spec":{"action":"active","diskPolicy":"Delete","firmware":"bios","resource":{"cpu":1,"memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"25%"}}}`,
 	}, {
 		name: "a VirtualDisk", kind: "VirtualDisk",
 		spec: `{"size":"1Gi"}`,
@@ -261,6 +265,7 @@ func TestRefused(t *testing.T) {
 		{"a snapshot of no namespace", "VirtualMachine", `{"image":{"snapshot":"a","snapshotNamespace":"B"}}`, "spec.image.snapshotNamespace", "should match"},
 		{"a snapshot for all namespaces", "VirtualMachineSnapshot", `{"virtualMachineName":"a","allowedNamespaces":["*"]}`, "spec.allowedNamespaces[0]", "should match"},
 		{"a snapshot for a namespace twice", "VirtualMachineSnapshot", `{"virtualMachineName":"a","allowedNamespaces":["b","b"]}`, "spec.allowedNamespaces[1]", "Duplicate value"},
+		{"snapshots for all namespaces", "VirtualMachine", `{"snapshots":{"schedule":"@daily","allowedNamespaces":["*"]}}`, "spec.snapshots.allowedNamespaces[0]", "should match"},
 		{"snapshots of which none is kept", "VirtualMachine", `{"snapshots":{"schedule":"@daily","keep":0}}`, "spec.snapshots.keep", "greater than or equal to 1"},
 		{"a restore from nothing", "VirtualMachine", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot", "Required value"},
 		{"a restore that no text identifies", "VirtualMachine", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt", "Required value"},
@@ -269,7 +274,10 @@ func TestRefused(t *testing.T) {
 		{"less than no machine", "VirtualMachineSet", `{"replicas":-1,"template":{}}`, "spec.replicas", "greater than or equal to 0"},
 		{"two disks of a name", "VirtualMachineSet", `{"template":{"spec":{"disks":[{"name":"a","size":"1Gi"}]}},"virtualDiskTemplates":[{"name":"a","spec":{"size":"1Gi"}}]}`, "spec.template.spec.disks", "has this name"},
 		{"a label that is reserved", "VirtualMachineSet", `{"template":{"metadata":{"labels":{"cloudnative.tw/virtualmachineset":"a"}}}}`, "spec.template.metadata.labels", "reserved"},
-		{"a roll-out of nothing", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":0}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "greater than or equal to 1"},
+		{"a roll-out of nothing", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":0}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "at least 1"},
+		{"a roll-out of no percent", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"0%"}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "from 1% to 100%"},
+		{"a roll-out of more than all", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"101%"}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "from 1% to 100%"},
+		{"a roll-out of a text", "VirtualMachineSet", `{"template":{},"updateStrategy":{"rollingUpdate":{"maxUnavailable":"2"}}}`, "spec.updateStrategy.rollingUpdate.maxUnavailable", "from 1% to 100%"},
 		{"a VirtualDisk of nothing", "VirtualDisk", `{}`, "spec", "must have a size, an image or a disk to clone"},
 		{"a VirtualDisk of two things", "VirtualDisk", `{"image":{"path":"/a"},"from":{"virtualDisk":"a"}}`, "spec.from", "not both"},
 		{"a VirtualDisk of no image", "VirtualDisk", `{"image":{}}`, "spec.image", "exactly one of"},

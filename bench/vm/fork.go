@@ -36,7 +36,11 @@ func (b *bench) measureForks(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			return errors.Join(setMachines(s, forks.pids), b.remove(ctx, s, namespace))
+			err = setMachines(s, forks.pids)
+			if err == nil && s.Round == 0 {
+				err = b.measureWoken(ctx, s.Size, namespace)
+			}
+			return errors.Join(err, b.remove(ctx, s, namespace))
 		})
 		if err != nil {
 			return err
@@ -44,6 +48,20 @@ func (b *bench) measureForks(ctx context.Context) error {
 		snapshots := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachineSnapshots(namespace)
 		return snapshots.Delete(ctx, snapshotName, metav1.DeleteOptions{})
 	})
+}
+
+// measureWoken puts the forks of a namespace to sleep and wakes them, all at once, and measures the memory that they then have.
+func (b *bench) measureWoken(ctx context.Context, n int, namespace string) error {
+	s := b.NewSample(woken, 0, n)
+	if err := b.sleepAndWake(ctx, s, n, namespace); err != nil {
+		return err
+	}
+	s.Set("ready", s.Figures["awake"]...)
+	pids, err := b.machines()
+	if err == nil && len(pids) != n {
+		err = fmt.Errorf("%d forks are awake, and %d QEMUs run", n, len(pids))
+	}
+	return errors.Join(err, setMachines(s, pids))
 }
 
 // takeSnapshot takes a snapshot with memory of a machine, which it removes. It returns the namespace.

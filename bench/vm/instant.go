@@ -20,7 +20,10 @@ func (b *bench) measureInstant(ctx context.Context) error {
 		if err := b.makeTemplate(ctx); err != nil {
 			return fmt.Errorf("make a template: %w", err)
 		}
-		return b.inSizes(ctx, []string{instant}, b.burst)
+		if err := b.inSizes(ctx, []string{instant}, b.burst); err != nil {
+			return err
+		}
+		return b.measureReached(ctx, reachedInstant)
 	}, "--vm-instant-start")
 }
 

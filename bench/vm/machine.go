@@ -55,8 +55,8 @@ func commandLine(pid int) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(raw), "\x00"), "\x00"), err
 }
 
-// setMachines sets the processes of machines and their mean memory (PSS): that of QEMU without the guest, of the guest, and
-// of the shim of a VirtualMachine.
+// setMachines sets the processes of machines and their mean memory (PSS): that of QEMU without the guest, of the guest, of the
+// shim of a VirtualMachine, and of all these.
 func setMachines(s *harness.Sample, pids []int) error {
 	var qemu, shims, guests float64
 	for _, pid := range pids {
@@ -80,7 +80,10 @@ func setMachines(s *harness.Sample, pids []int) error {
 	s.Set("guest", guests/n)
 	if s.Contestant != bare { // whose parent is the script
 		s.Set("shim", shims/n)
+	} else {
+		shims = 0
 	}
+	s.Set("each", (qemu+guests+shims)/n)
 	return nil
 }
 

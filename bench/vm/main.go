@@ -1,8 +1,9 @@
 // Command vm measures how long VirtualMachines of the driver qemu take from their creation until their guests have
 // answered, on a control plane of its own, in turns with a floor in the same run: a shell script that starts the same QEMUs
 // with the same arguments. Others do not boot: they start from a template, go on with the memory of another machine, or
-// wake. It also measures what idle machines cost, how soon a manager that was killed is back in charge of
-// them, and the switch of a network against QEMU's user network, with bare QEMUs at both.
+// wake, also by a connection. It also measures how soon machines have an address and show a prompt by SSH, what idle machines
+// cost, how soon a manager that was killed is back in charge of them, and the switch of a network against QEMU's user
+// network, with bare QEMUs at both.
 //
 //	make bench-vm
 //	make bench-vm ARGS='--sizes 1,10 --rounds 3 --json results.json'
@@ -15,6 +16,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
@@ -30,8 +33,9 @@ const (
 	keelson = "VirtualMachine"
 	// instant: the same, by a manager with --vm-instant-start, whose machines start from a template.
 	instant = "from a template"
-	// forked: machines that go on with the memory of another one.
+	// forked: machines that go on with the memory of another one; woken: the same, after they have slept.
 	forked = "fork with memory"
+	woken  = "fork, woken"
 	// steadyEmpty and steadyFull: a manager without machines, and with idle ones; restarted: one that was started again.
 	steadyEmpty = "without machines"
 	steadyFull  = "with them"
@@ -42,13 +46,17 @@ const (
 const (
 	aloneSize      = 1
 	aloneLimit     = 150.0 // milliseconds above bare QEMU until the guest is ready
-	instantLimit   = 300.0 // milliseconds until a machine from a template is ready
+	instantLimit   = 300.0 // milliseconds until a machine from a template is ready,
+	addressLimit   = 600.0 // has an address,
+	promptLimit    = 900.0 // and shows a prompt by SSH
 	forksSize      = 10
 	forksLimit     = 2000.0 // milliseconds until the last of so many forks is ready
 	asleepLimit    = 300.0  // milliseconds until a machine is asleep, and
 	asleepLimitGiB = 1000.0 // for each GiB of its memory
 	awakeLimit     = 350.0  // milliseconds until it is ready again
+	answerLimit    = 500.0  // milliseconds until an idle machine answers a connection
 	crowdSize      = 50
+	eachLimit      = 70.0   // megabytes of each of so many machines that did not boot (PSS)
 	crowdLimit     = 1.1    // times bare QEMU until the last guest is ready
 	userSpaceLimit = 2000.0 // milliseconds from the start of QEMU
 	inChargeLimit  = 1000.0 // milliseconds from the start of the manager
@@ -68,7 +76,7 @@ const (
 	waitTimeout = 5 * time.Minute
 )
 
-const quick = "--sizes=1 --rounds=1 --steady=2 --idle=1s --restarts=1 --quiet=3s --traffic=2 --transfer=1"
+const quick = "--sizes=1 --rounds=1 --connections=0 --steady=2 --idle=1s --restarts=1 --quiet=3s --traffic=2 --transfer=1"
 
 func main() { harness.Main("vm", measure) }
 
@@ -77,9 +85,12 @@ type bench struct {
 	*harness.Cluster
 	sizes            *[]int
 	steady, restarts int
+	connections      int
 	idle, quiet      time.Duration
 	guest            string // the folder
 	template         *template
+	key              ssh.Signer
+	reachable        *template // guests that it can log in to
 	traffic          *[]int
 	transfer         int       // bytes
 	networked        *template // guests that carry data
@@ -89,6 +100,7 @@ type bench struct {
 func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	b := &bench{Run: r}
 	b.sizes = r.Sizes("sizes", "machines created at once", maxMachines, 1, 10, 50)
+	r.Flags.IntVar(&b.connections, "connections", 3, "how often a connection wakes an idle machine, which sleeps after a minute; 0 leaves this out")
 	r.Flags.IntVar(&b.steady, "steady", 50, "idle machines for writes, memory and restarts of the manager; 0 leaves these out")
 	r.Flags.DurationVar(&b.idle, "idle", 130*time.Second, "how long to watch idle machines; Go collects its garbage every 2 minutes")
 	r.Flags.IntVar(&b.restarts, "restarts", 3, "how often the manager of these machines is killed and started again")
@@ -104,6 +116,9 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 		return err
 	}
 	b.guest = filepath.Dir(guest)
+	if b.key, err = newKey(); err != nil {
+		return err
+	}
 	if b.Cluster, err = r.StartCluster(ctx, harness.APIOnly, writers); err != nil {
 		return err
 	}
@@ -180,15 +195,19 @@ func (b *bench) measureBursts(ctx context.Context) error {
 		return nil
 	}
 	return b.withManager(ctx, func(ctx context.Context) error {
-		if err := b.learnBoth(ctx); err != nil {
+		if err := b.learnAll(ctx); err != nil {
 			return fmt.Errorf("learn the arguments of QEMU: %w", err)
 		}
-		return b.inSizes(ctx, []string{bare, keelson}, func(ctx context.Context, s *harness.Sample) error {
+		err := b.inSizes(ctx, []string{bare, keelson}, func(ctx context.Context, s *harness.Sample) error {
 			if s.Contestant == bare {
 				return b.burstOfBare(ctx, s)
 			}
 			return b.burst(ctx, s)
 		})
+		if err != nil || len(*b.sizes) == 0 {
+			return err
+		}
+		return b.measureReached(ctx, reachedBare, reachedBoot)
 	})
 }
 
@@ -207,9 +226,12 @@ func (b *bench) inSizes(ctx context.Context, contestants []string, burst func(co
 	return nil
 }
 
-// learnBoth learns the arguments of QEMU for machines that only boot, and for those that carry data.
-func (b *bench) learnBoth(ctx context.Context) (err error) {
-	if b.template, err = b.learn(ctx, ""); err == nil && len(*b.traffic) > 0 {
+// learnAll learns the arguments of QEMU for machines that only boot, for those that can be logged in to, and for those that carry data.
+func (b *bench) learnAll(ctx context.Context) (err error) {
+	if b.template, err = b.learn(ctx, ""); err == nil && len(*b.sizes) > 0 {
+		b.reachable, err = b.learn(ctx, b.withLogin())
+	}
+	if err == nil && len(*b.traffic) > 0 {
 		b.networked, err = b.learn(ctx, services(b.transfer))
 	}
 	if err == nil && b.template.isEmulated() {
@@ -240,16 +262,23 @@ func (b *bench) report() {
 		b.Target(fmt.Sprintf("%d machines: last one ready, in times of bare QEMU", crowdSize), "≤", crowdLimit, took/least, "×",
 			fmt.Sprintf("%s, and bare %s", harness.Seconds(took), harness.Seconds(least)))
 	}
+	for _, contestant := range []string{instant, forked, woken} {
+		if each := all.Of(contestant, crowdSize).Median("each", harness.Last); each > 0 {
+			b.Target(fmt.Sprintf("%d machines, %s: memory of each", crowdSize, contestant), "≤", eachLimit, each/1e6, " MB", "PSS of QEMU, the guest and the shim")
+		}
+	}
 	for _, n := range *b.sizes {
 		b.Printf("\n## %d at once\n", n)
-		b.SampleTable(n, []string{bare, keelson, instant, forked}, append(harness.Distribution("ready", harness.Seconds),
+		b.SampleTable(n, []string{bare, keelson, instant, forked, woken}, append(harness.Distribution("ready", harness.Seconds),
 			harness.Column{Header: "× bare", Figure: "ready", Stat: harness.Last, Over: bare},
 			harness.Column{Header: "user space, p50", Figure: "user space", Stat: harness.P50, Format: harness.Seconds},
 			harness.Column{Header: "gone", Figure: "gone", Stat: harness.Last, Format: harness.Seconds},
 			harness.Column{Header: "QEMU, each", Figure: "QEMU", Stat: harness.Last, Format: harness.Megabytes},
 			harness.Column{Header: "shim, each", Figure: "shim", Stat: harness.Last, Format: harness.Megabytes},
-			harness.Column{Header: "of the guest", Figure: "guest", Stat: harness.Last, Format: harness.Megabytes})...)
+			harness.Column{Header: "of the guest", Figure: "guest", Stat: harness.Last, Format: harness.Megabytes},
+			harness.Column{Header: "all, each", Figure: "each", Stat: harness.Last, Format: harness.Megabytes})...)
 	}
+	b.reportReached()
 	b.reportSleep()
 	b.reportNetworks()
 	if b.steady > 0 {

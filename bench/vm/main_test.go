@@ -47,8 +47,19 @@ func TestLongQuick(t *testing.T) {
 			}
 		}
 	}
-	if got := len(r.Targets); got != 16 {
-		t.Errorf("%d targets, want 16", got)
+	for _, contestant := range []string{instant, forked, woken} {
+		if of := r.Samples.Of(contestant, 1); len(of) != 1 || of.Median("each", harness.Last) <= 0 {
+			t.Errorf("%s: %d samples without memory", contestant, len(of))
+		}
+	}
+	for _, contestant := range []string{reachedBare, reachedBoot, reachedInstant} {
+		of := r.Samples.Of(contestant, 1)
+		if address, prompt := of.Median("address", harness.Last), of.Median("prompt", harness.Last); address <= 0 || prompt <= address {
+			t.Errorf("%s: an address after %f s, and a prompt after %f s", contestant, address, prompt)
+		}
+	}
+	if got := len(r.Targets); got != 18 {
+		t.Errorf("%d targets, want 18", got)
 	}
 	for _, pid := range r.Samples.Of(bare, 1).Pool("pids") {
 		if arguments, err := commandLine(int(pid)); err == nil {
@@ -82,6 +93,12 @@ func TestReport(t *testing.T) {
 	add(bare, 50, "ready", 50).Set("user space", 40)
 	add(keelson, 50, "ready", 56)
 	add(steadyEmpty, 50, "live heap", 10e6).Set("stacks", 1e6)
+	add(forked, 50, "each", 71e6)
+	add(woken, 50, "each", 70e6)
+	add(reachedInstant, 1, "address", 0.6).Set("prompt", 0.91)
+	add(idler, 1, "first byte", 0.4)
+	add(idler, 1, "first byte", 0.6)
+	add(sleeper, 128, asleep, 0.425).Set(awake, 0.36)
 	full := add(steadyFull, 50, "live heap", 14e6)
 	full.Set("stacks", 2.05e6)
 	full.Set("network", 20e6)
@@ -107,6 +124,13 @@ func TestReport(t *testing.T) {
 		"1 machine: ready, above bare QEMU":                        "140 ms PASS",
 		"1 machine: user space of the guest":                       "925 ms PASS",
 		"50 machines: last one ready, in times of bare QEMU":       "1.12× MISS",
+		"50 machines, fork with memory: memory of each":            "71 MB MISS",
+		"50 machines, fork, woken: memory of each":                 "70 MB PASS",
+		"1 machine from a template: address":                       "600 ms PASS",
+		"1 machine from a template: SSH prompt":                    "910 ms MISS",
+		"1 idle machine: first byte of a connection that wakes it": "500 ms PASS",
+		"128 MiB: asleep":                                          "425 ms PASS",
+		"128 MiB: awake":                                           "360 ms MISS",
 		"50 machines: a new manager in charge":                     "900 ms PASS",
 		"writes a machine until steady, events included":           "6 PASS",
 		"memory of the manager a machine":                          "101 kB MISS",

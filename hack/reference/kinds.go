@@ -102,6 +102,8 @@ func typeOf(path string, s schema) string {
 		return fmt.Sprintf("[object](#%s)", anchor(path))
 	case s.AdditionalProperties != nil:
 		return "map of " + typeOf(path, *s.AdditionalProperties.Schema)
+	case s.XIntOrString && s.Pattern == "":
+		return "integer or string"
 	case s.XIntOrString:
 		return "quantity"
 	case s.Format == "date-time":

@@ -15,6 +15,7 @@ kind: VirtualMachineSet
 metadata: {name: web}
 spec:
   replicas: 2
+  updateStrategy: {rollingUpdate: {maxUnavailable: 50%}}
   template:
     spec: {driver: fake, resource: {cpu: 1, memory: 128Mi}}
 `

@@ -41,6 +41,16 @@ type SnapshotSchedule struct {
 	// +optional
 	Memory bool `json:"memory,omitempty"`
 
+	// Names of other namespaces whose VirtualMachines may be made of the snapshots, as in
+	// allowedNamespaces of a VirtualMachineSnapshot. A change is for later snapshots only.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
+
 	// Make no snapshots while this is true. Those that exist are kept.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`

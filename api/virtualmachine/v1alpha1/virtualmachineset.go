@@ -1,6 +1,9 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
 
 const (
 	// LabelSet is the label of the VirtualMachines and VirtualDisks of a VirtualMachineSet: its name.
@@ -131,12 +134,15 @@ type UpdateStrategy struct {
 
 // RollingUpdate limits how many machines are updated at once.
 type RollingUpdate struct {
-	// Number of machines that may be unavailable during an update. The next machine is
-	// updated when fewer are.
+	// Number of machines that may be unavailable during an update, or a percentage of
+	// replicas such as 25%, which is rounded down, but to at least 1. The next machine is
+	// updated when fewer are unavailable.
 	// +optional
 	// +kubebuilder:default=1
-	// +kubebuilder:validation:Minimum=1
-	MaxUnavailable int32 `json:"maxUnavailable,omitempty"`
+	// +kubebuilder:validation:XIntOrString
+	// +kubebuilder:validation:MaxLength=16
+	// +kubebuilder:validation:XValidation:rule="type(self) == int ? self >= 1 : self.matches('^([1-9][0-9]?|100)%$')",message="must be at least 1, or a percentage from 1% to 100%"
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
 // VirtualMachineSetStatus is the observed state of the machines.

@@ -1246,7 +1246,7 @@ var schemaYAML = typed.YAMLObject(`types:
     fields:
     - name: maxUnavailable
       type:
-        scalar: numeric
+        namedType: io.k8s.apimachinery.pkg.util.intstr.IntOrString
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SecretKey
   map:
     fields:
@@ -1306,6 +1306,12 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotSchedule
   map:
     fields:
+    - name: allowedNamespaces
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
     - name: keep
       type:
         scalar: numeric

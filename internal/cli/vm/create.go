@@ -34,6 +34,7 @@ type createFlags struct {
 	schedule          string
 	keep              int32
 	saveMemory        bool
+	allowed           []string
 	snapshot          string
 	object.Output
 }
@@ -116,6 +117,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
 	fs.Int32Var(&c.keep, "snapshot-keep", v1alpha1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
 	fs.BoolVar(&c.saveMemory, "snapshot-memory", false, "the snapshots of the schedule also have the memory of the machine")
+	fs.StringArrayVar(&c.allowed, "snapshot-allow-namespace", nil, "`namespace` whose machines may be made of the snapshots of the schedule; may be repeated")
 	c.AddFlags(fs)
 }
 
@@ -129,6 +131,8 @@ func (c *createFlags) validate() error {
 		return usage.Errorf("--snapshot-keep goes with --snapshot-schedule")
 	case c.saveMemory && c.schedule == "":
 		return usage.Errorf("--snapshot-memory goes with --snapshot-schedule")
+	case len(c.allowed) > 0 && c.schedule == "":
+		return usage.Errorf("--snapshot-allow-namespace goes with --snapshot-schedule")
 	case c.snapshot != "" && c.image != "":
 		return usage.Errorf("--snapshot and --image cannot be combined")
 	case c.userData != "" && len(c.keys) > 0:
@@ -155,7 +159,7 @@ func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
 		vm.Spec.Display = &v1alpha1.Display{Type: v1alpha1.DisplayType(c.display)}
 	}
 	if c.schedule != "" {
-		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep, Memory: c.saveMemory}
+		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep, Memory: c.saveMemory, AllowedNamespaces: c.allowed}
 	}
 	var err error
 	if vm.Spec.Image, err = c.source(); err != nil {

@@ -46,7 +46,7 @@ const publicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE177V39mWn6FBZEwLurytfQx
 func TestManifest(t *testing.T) {
 	key := write(t, "key.pub", "# mine\n"+publicKey+" me@home\n")
 	out, err := execute(t, "create", "web", "--dry-run=client", "-o", "yaml", "--image", "debian-13", "--cpu", "2", "--memory", "2Gi",
-		"--disk", "20Gi", "--snapshot-schedule", "@daily", "--snapshot-keep", "3", "--snapshot-memory", "--ssh-key", key, "--port", "80", "--port", "dns=53/udp", "-n", "team")
+		"--disk", "20Gi", "--snapshot-schedule", "@daily", "--snapshot-keep", "3", "--snapshot-memory", "--snapshot-allow-namespace", "b", "--ssh-key", key, "--port", "80", "--port", "dns=53/udp", "-n", "team")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +75,8 @@ spec:
     memory: 2Gi
     rootDisk: 20Gi
   snapshots:
+    allowedNamespaces:
+    - b
     keep: 3
     memory: true
     schedule: '@daily'
@@ -147,6 +149,7 @@ func TestUsageErrors(t *testing.T) {
 		{"create web --snapshot-keep 0", "--snapshot-keep=0: must be"},
 		{"create web --snapshot-keep 3", "--snapshot-keep goes with --snapshot-schedule"},
 		{"create web --snapshot-memory", "--snapshot-memory goes with --snapshot-schedule"},
+		{"create web --snapshot-allow-namespace b", "--snapshot-allow-namespace goes with --snapshot-schedule"},
 		{"create web --snapshot a --image b", "--snapshot and --image cannot be combined"},
 		{"create web --snapshot /a", "--snapshot=/a: must be NAME, or NAMESPACE/NAME"},
 		{"create web --snapshot a/b/c", "--snapshot=a/b/c: must be NAME, or NAMESPACE/NAME"},

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -62,6 +63,12 @@ var (
 	// The label machine is the VirtualMachine that the snapshot was taken of.
 	snapshotDesc = prometheus.NewDesc("keelson_virtualmachinesnapshot_size_bytes",
 		"Disk space of the host used by the VirtualMachineSnapshot, without the image of its machine.", []string{"namespace", "name", "machine"}, nil)
+	// The names are those of kube-state-metrics for StatefulSet, with another prefix.
+	setWantedDesc  = newSetDesc("replicas", "Desired machines of the VirtualMachineSet.")
+	setDesc        = newSetDesc("status_replicas", "Machines of the VirtualMachineSet, without those that are being deleted.")
+	setReadyDesc   = newSetDesc("status_replicas_ready", "Machines of the VirtualMachineSet that are ready.")
+	setUpdatedDesc = newSetDesc("status_replicas_updated", "Machines of the VirtualMachineSet that have the present template and need no restart for it.")
+
 	guestDesc = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
 
 	receivedDesc       = newMachineDesc("network_received_bytes_total", "Bytes that the guest received since its network was started.")
@@ -77,6 +84,10 @@ var networkDescs = []*prometheus.Desc{receivedDesc, transmittedDesc, receivedPac
 
 func newMachineDesc(name, help string) *prometheus.Desc {
 	return prometheus.NewDesc("keelson_virtualmachine_"+name, help, []string{"namespace", "name"}, nil)
+}
+
+func newSetDesc(name, help string) *prometheus.Desc {
+	return prometheus.NewDesc("keelson_virtualmachineset_"+name, help, []string{"namespace", "name"}, nil)
 }
 
 // activeCollector is the collector of the manager that was added last.
@@ -100,7 +111,8 @@ type delegatingCollector struct{}
 
 // Describe implements prometheus.Collector.
 func (delegatingCollector) Describe(descs chan<- *prometheus.Desc) {
-	for _, desc := range append([]*prometheus.Desc{machinesDesc, asleepDesc, savedDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc, vdiskAllocatedDesc, vdiskVirtualDesc, snapshotDesc}, networkDescs...) {
+	for _, desc := range append([]*prometheus.Desc{machinesDesc, asleepDesc, savedDesc, restartsDesc, cpuDesc, residentDesc, guestDesc, retainedDesc, allocatedDesc, virtualDesc, vdiskAllocatedDesc, vdiskVirtualDesc, snapshotDesc,
+		setWantedDesc, setDesc, setReadyDesc, setUpdatedDesc}, networkDescs...) {
 		descs <- desc
 	}
 }
@@ -144,6 +156,7 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	c.collectRetained(ctx, collected)
 	c.collectDisks(ctx, collected)
 	c.collectSnapshots(ctx, collected)
+	c.collectSets(ctx, collected)
 	c.collectNetworks(ctx, machines, collected)
 	for _, driver := range c.drivers.alreadyOpen() {
 		servers, err := driver.List(ctx)
@@ -166,6 +179,23 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 				collected <- prometheus.MustNewConstMetric(residentDesc, prometheus.GaugeValue, float64(usage.ResidentBytes), labels...)
 				collected <- prometheus.MustNewConstMetric(guestDesc, prometheus.GaugeValue, float64(usage.GuestBytes), labels...)
 			}
+		}
+	}
+}
+
+// collectSets reports the numbers of machines of VirtualMachineSets.
+func (c *collector) collectSets(ctx context.Context, collected chan<- prometheus.Metric) {
+	var sets v1alpha1.VirtualMachineSetList
+	if err := c.cache.List(ctx, &sets, client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache has stopped
+	}
+	for i := range sets.Items {
+		set := &sets.Items[i]
+		for desc, n := range map[*prometheus.Desc]int32{
+			setWantedDesc: ptr.Deref(set.Spec.Replicas, 1), setDesc: set.Status.Replicas,
+			setReadyDesc: set.Status.ReadyReplicas, setUpdatedDesc: set.Status.UpdatedReplicas,
+		} {
+			collected <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, float64(n), set.Namespace, set.Name)
 		}
 	}
 }

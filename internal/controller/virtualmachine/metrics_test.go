@@ -89,8 +89,12 @@ func TestMetricsOfMachines(t *testing.T) {
 		Status: v1alpha1.VirtualMachineSnapshotStatus{Size: ptr.To(resource.MustParse("4Ki"))},
 	}
 	pending := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pending"}}
+	set := &v1alpha1.VirtualMachineSet{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}, Spec: v1alpha1.VirtualMachineSetSpec{Replicas: ptr.To[int32](4)},
+		Status: v1alpha1.VirtualMachineSetStatus{Replicas: 3, ReadyReplicas: 2, UpdatedReplicas: 1},
+	}
 	b := fake.New(fake.Options{})
-	reader := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(on, waiting, taken, pending).Build()
+	reader := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(on, waiting, taken, pending, set).Build()
 	drivers := NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return b, nil }}, nil)
 	drivers.slots[fake.Name].driver = instrument(retainer{b})
 	for _, id := range []backend.Identity{
@@ -123,7 +127,9 @@ func TestMetricsOfMachines(t *testing.T) {
 		"network_transmitted_packets_total " + label: 4, "network_dropped_packets_total " + label: 5, "network_connections " + label: 6,
 		"disk_allocated_bytes " + label: 1, "disk_virtual_bytes " + label: 2,
 		"keelson_virtualmachinesnapshot_size_bytes web/before/default": 4096,
-		"keelson_virtualdisk_allocated_bytes data/default":             100, "keelson_virtualdisk_virtual_bytes data/default": 1000,
+		"keelson_virtualmachineset_replicas web/default":               4, "keelson_virtualmachineset_status_replicas web/default": 3,
+		"keelson_virtualmachineset_status_replicas_ready web/default": 2, "keelson_virtualmachineset_status_replicas_updated web/default": 1,
+		"keelson_virtualdisk_allocated_bytes data/default": 100, "keelson_virtualdisk_virtual_bytes data/default": 1000,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metrics (-want +got):\n%s", diff)

@@ -126,6 +126,8 @@ func newScheduled(vm *v1alpha1.VirtualMachine, at time.Time) *v1alpha1.VirtualMa
 			Labels:      map[string]string{v1alpha1.LabelScheduledBy: string(vm.UID)},
 			Annotations: map[string]string{v1alpha1.AnnotationScheduledAt: at.UTC().Format(time.RFC3339)},
 		},
-		Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: vm.Name, Memory: vm.Spec.Snapshots.Memory},
+		Spec: v1alpha1.VirtualMachineSnapshotSpec{
+			VirtualMachineName: vm.Name, Memory: vm.Spec.Snapshots.Memory, AllowedNamespaces: slices.Clone(vm.Spec.Snapshots.AllowedNamespaces),
+		},
 	}
 }

@@ -1,6 +1,7 @@
 package virtualmachine
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,8 +126,13 @@ func TestSnapshotsOnASchedule(t *testing.T) {
 	fork := newVM(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Snapshot: w.snapshots()[0].Name} })
 	fork.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: "fork"}
 	w.do(w.client.Create(t.Context(), fork))
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots.Memory = true })
+	w.change(func(vm *v1alpha1.VirtualMachine) {
+		vm.Spec.Snapshots.Memory, vm.Spec.Snapshots.AllowedNamespaces = true, []string{"team-b"}
+	})
 	fourth := at(7, 0)
+	if all := w.snapshots(); !slices.Equal(all[2].Spec.AllowedNamespaces, []string{"team-b"}) || all[1].Spec.AllowedNamespaces != nil {
+		t.Errorf("machines of the namespaces %v may be made of the new snapshot, and of %v of the one before", all[2].Spec.AllowedNamespaces, all[1].Spec.AllowedNamespaces)
+	}
 	if all := w.snapshots(); !all[2].Spec.Memory || all[1].Spec.Memory {
 		t.Errorf("the schedule with memory made %+v after %+v", all[2].Spec, all[1].Spec)
 	}

@@ -49,7 +49,7 @@ type churn struct {
 
 // TestSoakChurn creates, changes, forks, restores and deletes machines, puts them to sleep, takes snapshots of them, kills and
 // suspends their QEMUs, and kills the manager, all at random. Meanwhile, the counter in the memory and on the disk of each machine never
-// goes back except by a restore. Afterwards processes, sockets, disks and objects match exactly, and after the deletion of all
+// goes back except by a restore, and the file on the disk has all that its guest has written. Afterwards processes, sockets, disks and objects match exactly, and after the deletion of all
 // machines nothing is left.
 func TestSoakChurn(t *testing.T) {
 	length := 10 * time.Minute

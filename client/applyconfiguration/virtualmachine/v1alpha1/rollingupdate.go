@@ -2,14 +2,19 @@
 
 package v1alpha1
 
+import (
+	intstr "k8s.io/apimachinery/pkg/util/intstr"
+)
+
 // RollingUpdateApplyConfiguration represents a declarative configuration of the RollingUpdate type for use
 // with apply.
 //
 // RollingUpdate limits how many machines are updated at once.
 type RollingUpdateApplyConfiguration struct {
-	// Number of machines that may be unavailable during an update. The next machine is
-	// updated when fewer are.
-	MaxUnavailable *int32 `json:"maxUnavailable,omitempty"`
+	// Number of machines that may be unavailable during an update, or a percentage of
+	// replicas such as 25%, which is rounded down, but to at least 1. The next machine is
+	// updated when fewer are unavailable.
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
 }
 
 // RollingUpdateApplyConfiguration constructs a declarative configuration of the RollingUpdate type for use with
@@ -21,7 +26,7 @@ func RollingUpdate() *RollingUpdateApplyConfiguration {
 // WithMaxUnavailable sets the MaxUnavailable field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the MaxUnavailable field is set to the value of the last call.
-func (b *RollingUpdateApplyConfiguration) WithMaxUnavailable(value int32) *RollingUpdateApplyConfiguration {
+func (b *RollingUpdateApplyConfiguration) WithMaxUnavailable(value intstr.IntOrString) *RollingUpdateApplyConfiguration {
 	b.MaxUnavailable = &value
 	return b
 }

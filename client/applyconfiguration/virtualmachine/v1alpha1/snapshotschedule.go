@@ -19,6 +19,9 @@ type SnapshotScheduleApplyConfiguration struct {
 	// Whether the snapshots also have the memory of the machine. One of a machine that is off
 	// has its disks only. The default is false.
 	Memory *bool `json:"memory,omitempty"`
+	// Names of other namespaces whose VirtualMachines may be made of the snapshots, as in
+	// allowedNamespaces of a VirtualMachineSnapshot. A change is for later snapshots only.
+	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 	// Make no snapshots while this is true. Those that exist are kept.
 	Suspend *bool `json:"suspend,omitempty"`
 }
@@ -58,6 +61,16 @@ func (b *SnapshotScheduleApplyConfiguration) WithKeep(value int32) *SnapshotSche
 // If called multiple times, the Memory field is set to the value of the last call.
 func (b *SnapshotScheduleApplyConfiguration) WithMemory(value bool) *SnapshotScheduleApplyConfiguration {
 	b.Memory = &value
+	return b
+}
+
+// WithAllowedNamespaces adds the given value to the AllowedNamespaces field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the AllowedNamespaces field.
+func (b *SnapshotScheduleApplyConfiguration) WithAllowedNamespaces(values ...string) *SnapshotScheduleApplyConfiguration {
+	for i := range values {
+		b.AllowedNamespaces = append(b.AllowedNamespaces, values[i])
+	}
 	return b
 }
 

@@ -116,7 +116,7 @@ func decide(set *v1alpha1.VirtualMachineSet, seen observation, now time.Time) pl
 			p.taken = append(p.taken, number)
 		}
 	}
-	p.chooseChanges(candidates, set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable, unavailable, inProgress)
+	p.chooseChanges(candidates, maxUnavailable(set), unavailable, inProgress)
 	return p
 }
 
@@ -142,7 +142,6 @@ func (p plan) changeOf(set *v1alpha1.VirtualMachineSet, number int32, machine *v
 // the one before must work before the next one is changed. Machines that are not available come first, because nobody misses
 // them: so a template that does not work can be fixed.
 func (p *plan) chooseChanges(candidates []candidate, maxUnavailable, unavailable, inProgress int32) {
-	maxUnavailable = max(maxUnavailable, 1)
 	slices.SortFunc(candidates, func(a, b candidate) int {
 		return cmp.Or(
 			compareBool(b.available, a.available),

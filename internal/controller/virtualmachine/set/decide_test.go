@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -95,7 +96,9 @@ type machines = []func(*v1alpha1.VirtualMachine)
 func TestDecideAndSummarize(t *testing.T) {
 	old := all(outdated, ready)
 	three := newSet()
-	two := newSet(func(s *v1alpha1.VirtualMachineSet) { s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = 2 })
+	two := newSet(func(s *v1alpha1.VirtualMachineSet) {
+		s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromString("67%"))
+	})
 	quota := apierrors.NewForbidden(v1alpha1.Resource("virtualmachines"), "web-0", errors.New("exceeded quota: few"))
 	for _, test := range []struct {
 		reason   string
@@ -189,5 +192,32 @@ func TestSplitName(t *testing.T) {
 		if set, number, found := splitName(test.machine); set != test.set || number != test.number || found != test.found {
 			t.Errorf("%s is %s, %d, %t", test.machine, set, number, found)
 		}
+	}
+}
+
+func TestMaxUnavailable(t *testing.T) {
+	for _, test := range []struct {
+		reason   string
+		given    *intstr.IntOrString
+		replicas int32
+		want     int32
+	}{
+		{"the default", nil, 3, 1},
+		{"a number", ptr.To(intstr.FromInt32(2)), 3, 2},
+		{"a number above that of the machines", ptr.To(intstr.FromInt32(9)), 3, 9},
+		{"a percentage is rounded down", ptr.To(intstr.FromString("25%")), 7, 1},
+		{"a percentage", ptr.To(intstr.FromString("25%")), 8, 2},
+		{"at least one, or no update would end", ptr.To(intstr.FromString("1%")), 3, 1},
+		{"all", ptr.To(intstr.FromString("100%")), 3, 3},
+		{"of no machines", ptr.To(intstr.FromString("50%")), 0, 1},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			set := newSet(func(s *v1alpha1.VirtualMachineSet) {
+				s.Spec.Replicas, s.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = &test.replicas, test.given
+			})
+			if got := maxUnavailable(set); got != test.want {
+				t.Errorf("got %d, want %d", got, test.want)
+			}
+		})
 	}
 }

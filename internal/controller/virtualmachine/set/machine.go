@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -38,6 +39,22 @@ func splitName(machine string) (set string, number int32, found bool) {
 
 // replicas returns spec.replicas or its default.
 func replicas(set *v1alpha1.VirtualMachineSet) int32 { return ptr.Deref(set.Spec.Replicas, 1) }
+
+// maxUnavailable returns how many machines may be unavailable during an update: at least one, or no update would end.
+func maxUnavailable(set *v1alpha1.VirtualMachineSet) int32 {
+	given := set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable
+	if given == nil {
+		return 1
+	}
+	if given.Type == intstr.Int {
+		return max(given.IntVal, 1)
+	}
+	number, err := intstr.GetScaledValueFromIntOrPercent(given, int(replicas(set)), false)
+	if err != nil {
+		return 1 // the API rejects it
+	}
+	return max(int32(number), 1) //nolint:gosec // at most the number of replicas
+}
 
 // templateHash returns a hash of the template. A new default of a later version changes it; the machines then get a new label,
 // and have the default already.

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -204,7 +205,7 @@ func newSet(change ...func(*v1alpha1.VirtualMachineSet)) *v1alpha1.VirtualMachin
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "team", UID: "set-1", Generation: 2},
 		Spec:       v1alpha1.VirtualMachineSetSpec{Replicas: ptr.To[int32](3)},
 	}
-	set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = 1
+	set.Spec.UpdateStrategy.RollingUpdate.MaxUnavailable = ptr.To(intstr.FromInt32(1))
 	for _, change := range change {
 		change(set)
 	}
