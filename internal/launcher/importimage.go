@@ -40,7 +40,7 @@ func (l *launcher) importImage(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close() //nolint:errcheck // errors of writes are those of Sync
+	defer file.Close()
 	err = l.download(ctx, file)
 	if err == nil {
 		l.tell("the image is being converted")
