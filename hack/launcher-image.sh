@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the files of the image of the launcher into a folder: hack/launcher-image.sh FOLDER. It has the program keelson-launcher, QEMU of
-# this distribution with its libraries, and nothing else. `make launcher` calls it; see docs/drivers.md.
+# this distribution with its libraries, the certificates of authorities, and nothing else. `make launcher` calls it; see docs/drivers.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
@@ -23,6 +23,18 @@ firmware() {
 		fi
 	done
 	echo "Missing: the firmware $1. On Debian and Ubuntu: apt-get install --no-install-recommends qemu-system-x86" >&2
+	return 1
+}
+
+# authorities prints the path of the certificates of this distribution, for images from https addresses.
+authorities() {
+	for file in /etc/ssl/certs/ca-certificates.crt /etc/pki/tls/certs/ca-bundle.crt; do
+		if [ -f "$file" ]; then
+			echo "$file"
+			return
+		fi
+	done
+	echo "Missing: the certificates of authorities. On Debian and Ubuntu: apt-get install --no-install-recommends ca-certificates" >&2
 	return 1
 }
 
@@ -52,5 +64,6 @@ done
 for name in bios-256k.bin pvh.bin kvmvapic.bin linuxboot_dma.bin; do
 	install -m 0444 "$(firmware "$name")" "$out/usr/share/qemu/$name"
 done
+install -D -m 0444 "$(authorities)" "$out/etc/ssl/certs/ca-certificates.crt"
 # The same files give the same bytes: nothing depends on the time of the build.
 find "$out" -exec touch --no-dereference --date=@0 {} +

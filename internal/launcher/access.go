@@ -44,6 +44,21 @@ type access struct {
 	mu sync.Mutex
 	// monitor is the connection to QEMU; nil while it does not run.
 	monitor *qmp.Client
+	// progress is how far the import of the image is.
+	progress string
+}
+
+func (a *access) setProgress(progress string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.progress = progress
+}
+
+func (a *access) serveProgress(w http.ResponseWriter, _ *http.Request) {
+	a.mu.Lock()
+	progress := a.progress
+	a.mu.Unlock()
+	_, _ = io.WriteString(w, progress) // the manager may be gone
 }
 
 func (a *access) setMonitor(monitor *qmp.Client) {
@@ -62,6 +77,7 @@ func (a *access) currentMonitor() *qmp.Client {
 func (a *access) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+ConsolePath, a.guard(a.console))
 	mux.HandleFunc("POST "+DialPath, a.guard(a.dial))
+	mux.HandleFunc("POST "+ProgressPath, a.guard(a.serveProgress))
 	mux.HandleFunc("POST "+PausePath, a.guard(a.command("stop")))
 	mux.HandleFunc("POST "+ResumePath, a.guard(a.command("cont")))
 }

@@ -28,6 +28,8 @@ const (
 	ConsolePath = "/console"
 	// DialPath is the path at which it connects to a port of the guest in the same way.
 	DialPath = "/dial"
+	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
+	ProgressPath = "/progress"
 	// PortParameter is the parameter of DialPath with that port.
 	PortParameter = "port"
 	// PausePath is the path at which it halts the processors of the guest.
@@ -56,6 +58,11 @@ type Definition struct {
 	CodeMiB int64 `json:"codeMiB"`
 	// Image means that the root disk begins as the disk in ImageDir; otherwise, the default guest runs.
 	Image bool `json:"image,omitempty"`
+	// ImageURL is the address of an image that the root disk begins as, ImageSHA256 its digest, and ImageFormat its format; an empty
+	// format means that the file shows it.
+	ImageURL    string `json:"imageURL,omitempty"`
+	ImageSHA256 string `json:"imageSHA256,omitempty"`
+	ImageFormat string `json:"imageFormat,omitempty"`
 	// NoAgent means that the guest has no agent, so that it is ready when it runs.
 	NoAgent bool `json:"noAgent,omitempty"`
 	// DiskBytes is the size of the root disk; 0 means that of the image, or that there is no disk.
@@ -85,6 +92,9 @@ type Port struct {
 
 // HasDisk reports whether the machine has a root disk.
 func (d *Definition) HasDisk() bool { return d.Image || d.DiskBytes > 0 }
+
+// OwnSystem reports whether the machine runs something else than the default guest.
+func (d *Definition) OwnSystem() bool { return d.Image || d.ImageURL != "" }
 
 // allDisks returns the disks of the machine, the root disk first.
 func (d *Definition) allDisks() (disks []Disk) {

@@ -114,11 +114,17 @@ func (l *launcher) makeDisks(ctx context.Context) (err error) {
 func (l *launcher) makeDisk(ctx context.Context, disk Disk) error {
 	path := l.diskPath(disk)
 	if _, err := os.Stat(path); err == nil {
+		if err := os.Remove(downloadOf(path)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err // it was killed after it had made the disk
+		}
 		return growDisk(ctx, path, disk.Bytes)
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	part := path + ".part"
+	if l.definition.ImageURL != "" && disk.Name == rootDisk {
+		return l.importImage(ctx, path)
+	}
+	part := path + partSuffix
 	args := []string{"create", "-q", "-f", "qcow2"}
 	if l.base != nil && disk.Name == rootDisk {
 		args = append(args, "-b", l.base.path, "-F", l.base.format)

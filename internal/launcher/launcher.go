@@ -72,6 +72,9 @@ type launcher struct {
 // limits the time. The output of the serial console goes to console, messages of QEMU to messages.
 func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File, messages io.Writer) Ended {
 	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages}
+	if definition.ImageURL != "" {
+		l.access.setProgress("its disk is being prepared") // until prepare has ended
+	}
 	listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(definition.ReadyPort)))
 	if err != nil {
 		return Ended{CauseStartFailed, err.Error()}
@@ -90,6 +93,7 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 		}
 	}()
 	args, err := l.prepare(ctx)
+	l.access.setProgress("")
 	if err != nil {
 		if ctx.Err() != nil {
 			return Ended{CauseHost, "it was stopped before it started"}
@@ -113,7 +117,7 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 	if err := errors.Join(l.makeSeed(), l.makeDisks(ctx)); err != nil {
 		return nil, err
 	}
-	if l.definition.Image {
+	if l.definition.OwnSystem() {
 		return l.arguments(nil), nil
 	}
 	guest, err := guestimage.Read(l.dirs.Guest)

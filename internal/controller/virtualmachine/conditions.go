@@ -203,6 +203,8 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 	case server.Agent == backend.AgentNone:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonRunning,
 			"The machine is running. It has no guest agent to report whether the guest has booted")
+	case server.Agent == backend.AgentWaiting && server.Progress != "":
+		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
 	case server.Agent == backend.AgentLost:
 		return not(v1alpha1.ReasonGuestSilent, "The machine is running, but its guest agent has stopped responding")
 	}

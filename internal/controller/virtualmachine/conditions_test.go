@@ -21,3 +21,23 @@ func TestChangeThatAStartCannotApply(t *testing.T) {
 		t.Errorf("RestartRequired is %+v", restart)
 	}
 }
+
+// A run whose guest does not boot yet has its progress in Ready.
+func TestProgressBeforeTheGuestBoots(t *testing.T) {
+	for name, test := range map[string]struct {
+		agent                        backend.Agent
+		progress, reason, wantInside string
+	}{
+		"the image is being downloaded": {backend.AgentWaiting, "the image is being downloaded, 40 % of 100 MiB", v1alpha1.ReasonStarting, "40 %"},
+		"the guest boots":               {backend.AgentWaiting, "", v1alpha1.ReasonGuestBooting, "has not responded yet"},
+		"the agent was lost":            {backend.AgentLost, "", v1alpha1.ReasonGuestSilent, "stopped responding"},
+	} {
+		server := newServer(backend.StateRunning, func(s *backend.Server) { s.Agent, s.Progress = test.agent, test.progress })
+		ready := readyByServer(power{}, server, func(reason, format string, args ...any) metav1.Condition {
+			return newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
+		})
+		if ready.Reason != test.reason || !strings.Contains(ready.Message, test.wantInside) {
+			t.Errorf("%s: %s: %s", name, ready.Reason, ready.Message)
+		}
+	}
+}

@@ -26,6 +26,28 @@ import (
 type simulated struct {
 	mu      sync.Mutex
 	servers map[types.UID]*httptest.Server
+	// importing is the answer about the import of an image; empty means that there is none.
+	importing string
+}
+
+// isImporting reports whether the launchers import an image, so that their Pods are not ready.
+func (s *simulated) isImporting() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.importing != ""
+}
+
+// setImporting sets the answer.
+func (s *simulated) setImporting(progress string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.importing = progress
+}
+
+func (s *simulated) serveProgress(w http.ResponseWriter) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, _ = io.WriteString(w, s.importing) // the driver may have been closed
 }
 
 // forward connects to the launcher of a Pod.
@@ -34,7 +56,7 @@ func (s *simulated) forward(ctx context.Context, pod *corev1.Pod, _ int32) (net.
 	defer s.mu.Unlock()
 	server := s.servers[pod.UID]
 	if server == nil {
-		server = httptest.NewUnstartedServer(http.HandlerFunc(serveSimulated))
+		server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 		server.Config.Protocols = new(http.Protocols)
 		server.Config.Protocols.SetUnencryptedHTTP2(true)
 		server.Start()
@@ -60,7 +82,7 @@ func (s *simulated) endAll() {
 	}
 }
 
-func serveSimulated(w http.ResponseWriter, r *http.Request) {
+func (s *simulated) serve(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case len(r.Header.Get("Authorization")) < 20:
 		http.Error(w, "no token", http.StatusForbidden)
@@ -74,6 +96,8 @@ func serveSimulated(w http.ResponseWriter, r *http.Request) {
 			}
 			_ = http.NewResponseController(w).Flush()
 		}
+	case r.URL.Path == launcher.ProgressPath:
+		s.serveProgress(w)
 	case r.URL.Path == launcher.PausePath, r.URL.Path == launcher.ResumePath:
 	case r.URL.Path == launcher.DialPath:
 		http.Error(w, "the guest refuses the connection", http.StatusBadGateway)

@@ -141,8 +141,12 @@ func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, 
 		s.Addresses = append(s.Addresses, ip.IP)
 	}
 	definition, readable := definitionOf(pod)
-	if readable && !definition.NoAgent {
+	switch {
+	case readable && !definition.NoAgent:
 		s.Agent = agentOf(pod, s.StartedAt)
+	case readable && definition.ImageURL != "" && agentOf(pod, s.StartedAt) == backend.AgentWaiting:
+		// The Pod is ready when QEMU runs, which may be long after the launcher began.
+		s.Agent, s.Progress = backend.AgentWaiting, "its disk is being prepared"
 	}
 	if secret != nil && rec.Machine.Hash != "" && readable {
 		s.Pending = pending(&definition, pod, rec, seedSum(secret))

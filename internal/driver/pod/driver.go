@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -52,6 +53,9 @@ type Options struct {
 	Namespaces []string
 	// LauncherImage is the image of the launcher, GuestImage that of the default guest.
 	LauncherImage, GuestImage string
+
+	// forward replaces the port forwarding of the API server in tests.
+	forward func(ctx context.Context, pod *corev1.Pod, port int32) (net.Conn, error)
 }
 
 // step is called at each point where a crash makes a difference. The crash tests replace it.
@@ -77,6 +81,10 @@ type Driver struct {
 	notify func(backend.Identity)
 	// usage is the usage of each run.
 	usage map[types.UID]*measured
+	// imports are the Pods whose launchers are asked, or were asked, for the progress of an import, by their UIDs.
+	imports map[types.UID]string
+	// running ends when the driver is closed.
+	running context.Context
 }
 
 // ours selects the objects of machines.
@@ -113,7 +121,10 @@ func Open(options Options) (*Driver, error) {
 	if err := errors.Join(corev1.AddToScheme(scheme), metricsv1beta1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	d := &Driver{namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage}, notify: func(backend.Identity) {}}
+	d := &Driver{
+		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
+		notify: func(backend.Identity) {}, imports: map[types.UID]string{},
+	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
@@ -122,7 +133,10 @@ func Open(options Options) (*Driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	d.launchers, d.logs = newLaunchers(subresources.forward), subresources.log
+	if options.forward == nil {
+		options.forward = subresources.forward
+	}
+	d.launchers, d.logs = newLaunchers(options.forward), subresources.log
 	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
 	defer cancel()
 	cluster, err := kube.ClusterUID(ctx, d.client)
@@ -148,8 +162,8 @@ func Open(options Options) (*Driver, error) {
 
 // watch starts the watches.
 func (d *Driver) watch(ctx context.Context) error {
-	var running context.Context
-	running, d.cancel = context.WithCancel(context.Background())
+	running, cancel := context.WithCancel(context.Background())
+	d.running, d.cancel = running, cancel
 	d.watches.Go(func() { _ = d.cache.Start(running) }) // it ends with its context
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}} {
 		informer, err := d.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
@@ -173,6 +187,9 @@ func (d *Driver) watch(ctx context.Context) error {
 func (d *Driver) notifyObject(object any) {
 	if deleted, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = deleted.Obj
+	}
+	if pod, ok := object.(*corev1.Pod); ok {
+		d.followImport(pod)
 	}
 	if known, ok := object.(client.Object); ok {
 		d.mu.Lock()
@@ -245,6 +262,7 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 		return backend.Server{}, err
 	}
 	server, err := describe(secret, pod, time.Now())
+	d.addProgress(&server, pod)
 	server.Usage = d.usageOf(&server)
 	return server, err
 }
@@ -277,6 +295,7 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 		if err != nil {
 			return nil, err
 		}
+		d.addProgress(&server, running[uid])
 		server.Usage = d.usageOf(&server)
 		all = append(all, server)
 	}

@@ -106,12 +106,12 @@ func (c *cluster) open(t *testing.T) backend.Driver {
 	}
 	driver, err := Open(Options{
 		Config: env.Config(t), Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
+		forward: c.launchers.forward, // there is no kubelet that forwards ports and has logs
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// There is no kubelet that forwards ports and has logs.
-	driver.launchers, driver.logs = newLaunchers(c.launchers.forward), c.launchers.logs
+	driver.logs = c.launchers.logs
 	c.driver = driver
 	return driver
 }
@@ -198,12 +198,23 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	case pod.Status.Phase == corev1.PodPending:
 		pod.Status.Phase, pod.Status.PodIPs = corev1.PodRunning, []corev1.PodIP{{IP: "10.0.0.1"}}
 		pod.Status.PodIP = "10.0.0.1"
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: readiness(!c.launchers.isImporting()), LastTransitionTime: pod.CreationTimestamp}}
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+		_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		return err
+	case pod.Status.Phase == corev1.PodRunning && pod.Status.Conditions[0].Status == corev1.ConditionFalse && !c.launchers.isImporting():
+		pod.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()}
 		_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 		return err
 	}
 	return nil
+}
+
+func readiness(ready bool) corev1.ConditionStatus {
+	if ready {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
 }
 
 // end writes that the container of a Pod has ended.

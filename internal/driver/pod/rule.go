@@ -12,8 +12,8 @@ const maxSeed = 512 << 10
 // Validate rejects what this driver cannot do, regardless of the cluster. The error is a *backend.FieldError.
 func Validate(machine *backend.Machine) error {
 	wrong := func(field, message string) error { return &backend.FieldError{Field: field, Message: message} }
-	if image := machine.Image; image != nil && image.Container == "" {
-		return wrong("spec.image", "the driver pod boots the default guest, or the disk in a container image; set spec.image.container")
+	if image := machine.Image; image != nil && image.Container == "" && image.URL == "" {
+		return wrong("spec.image", "the driver pod boots the default guest, or an image from a URL or in a container image; set spec.image.url or spec.image.container")
 	}
 	if machine.Image != nil && machine.DiskBytes == 0 {
 		return wrong("spec.resource.rootDisk", "the driver pod has the root disk in a PersistentVolumeClaim, which needs a size; set it")

@@ -101,7 +101,8 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 		d.Disks = append(d.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
 	}
 	if machine.Image != nil {
-		d.Image, d.CodeMiB, d.NoAgent = true, imageCode, !ptr.Deref(machine.Image.Agent, true)
+		d.Image, d.CodeMiB, d.NoAgent = machine.Image.Container != "", imageCode, !ptr.Deref(machine.Image.Agent, true)
+		d.ImageURL, d.ImageSHA256, d.ImageFormat = machine.Image.URL, machine.Image.Sha256, machine.Image.Format
 	}
 	for _, port := range machine.Ports {
 		d.Ports = append(d.Ports, launcher.Port{Port: port.Port, UDP: port.Protocol == v1alpha1.ProtocolUDP})
@@ -219,10 +220,11 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 	image := func(reference string) corev1.VolumeSource {
 		return corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullIfNotPresent}}
 	}
-	if machine.Image != nil {
-		add("image", launcher.ImageDir, true, image(machine.Image.Container))
-	} else {
+	switch {
+	case machine.Image == nil:
 		add("guest", launcher.GuestDir, true, image(images.guest))
+	case machine.Image.Container != "":
+		add("image", launcher.ImageDir, true, image(machine.Image.Container))
 	}
 	for _, disk := range disksOf(machine) {
 		volume, path := "disk", launcher.DiskDir

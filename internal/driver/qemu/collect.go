@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"slices"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 )
 
 // collectInterval is the interval of garbage collections of images and partial downloads.
@@ -211,13 +213,13 @@ func (s *fileSet) addBacking(disk string) error {
 
 // readBacking returns the name of the backing file of a disk, or "" if it has none or is not qcow2.
 func readBacking(path string) (string, error) {
-	header, err := readHeader(path)
+	header, err := diskimage.ReadHeader(path)
 	switch {
 	case err != nil:
 		return "", err
-	case header.Magic != qcow2Magic || header.BackingFileOffset == 0:
+	case header.Magic != diskimage.Qcow2Magic || header.BackingFileOffset == 0:
 		return "", nil
-	case header.BackingFileSize > maxBackingName:
+	case header.BackingFileSize > diskimage.MaxBackingName:
 		return "", fmt.Errorf("the name of its backing file has %d bytes", header.BackingFileSize)
 	}
 	file, err := os.Open(path)

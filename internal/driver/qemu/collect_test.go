@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
 
@@ -122,7 +123,7 @@ func TestFilesThatAreNotCollected(t *testing.T) {
 	makePart(t, dir, "notes.txt", 1, 0)
 	makePart(t, dir, anyDigest[:63], 1, 0)
 	broken := make([]byte, 1024)
-	binary.BigEndian.PutUint32(broken, qcow2Magic)
+	binary.BigEndian.PutUint32(broken, diskimage.Qcow2Magic)
 	binary.BigEndian.PutUint64(broken[8:], 1<<40) // the offset of the backing file's name
 	binary.BigEndian.PutUint32(broken[16:], 100)
 	disk := filepath.Join(w.driver.retainedDir(), "broken.qcow2")

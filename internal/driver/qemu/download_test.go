@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -305,11 +306,11 @@ func TestPartsAreBounded(t *testing.T) {
 		}
 	})
 	t.Run("an active download counts while it grows", func(t *testing.T) {
-		const size = 2 * sizeCheckInterval
+		const size = 2 * diskimage.CheckInterval
 		s := newServer(t, size)
 		i := newImages(t.TempDir(), Options{ImageNetworks: loopback, MaxImageBytes: size})
 		i.downloads[busy] = &download{}
-		makePart(t, i.dir, busy.part(), partsSize*size-sizeCheckInterval/2, 0)
+		makePart(t, i.dir, busy.part(), partsSize*size-diskimage.CheckInterval/2, 0)
 		_, err := i.get(t.Context(), "default", s.URL, s.digest(), func(string) {})
 		if err == nil || !strings.Contains(err.Error(), "retrying") {
 			t.Errorf("got %v", err)

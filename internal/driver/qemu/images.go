@@ -14,11 +14,18 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
+// Formats of disks.
 const (
-	// stallTimeout limits the time without data from a server.
+	formatQcow2 = diskimage.Qcow2
+	formatRaw   = diskimage.Raw
+)
+
+const (
+	// stallTimeout limits the time until a server responds.
 	stallTimeout = 30 * time.Second
 	// downloadTimeout is the default of Options.ImageTimeout: 10 GiB at 4 Mbit/s.
 	downloadTimeout = 6 * time.Hour
@@ -89,7 +96,7 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 			return nil, err
 		}
 	}
-	format, err := examine(path, image.Format)
+	format, err := diskimage.Examine(path, image.Format)
 	if err != nil {
 		return nil, fmt.Errorf("read the image %s: %w", path, err)
 	}
@@ -99,7 +106,7 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 		return nil, fmt.Errorf("read the image: %w", err)
 	case info.Backing != "" || info.Specific.Data.DataFile != "":
 		// Otherwise an image could expose any file of the host.
-		return nil, fmt.Errorf("read the image %s: %w", path, errOtherFile)
+		return nil, fmt.Errorf("read the image %s: %w", path, diskimage.ErrOtherFile)
 	}
 	return &baseImage{Path: path, Format: format}, nil
 }

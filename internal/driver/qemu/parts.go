@@ -21,9 +21,6 @@ const (
 	partsSize = 4
 	// partKeep is the time that a partial download is kept for the next attempt.
 	partKeep = 24 * time.Hour
-	// sizeCheckInterval is the number of bytes that a download reads between two checks of the size
-	// of all.
-	sizeCheckInterval = 16 << 20
 )
 
 // part is a partial download.

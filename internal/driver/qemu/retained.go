@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 )
 
 // retainedDir is the directory of retained disks in a state directory.
@@ -82,8 +83,8 @@ func measureDisk(path string) (backend.DiskUsage, error) {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		usage.AllocatedBytes = stat.Blocks * 512 // the unit of stat(2), regardless of the file system
 	}
-	header, err := readHeader(path)
-	if err == nil && header.Magic == qcow2Magic {
+	header, err := diskimage.ReadHeader(path)
+	if err == nil && header.Magic == diskimage.Qcow2Magic {
 		usage.VirtualBytes = int64(header.Size) //nolint:gosec // qemu-img does not create larger ones
 	}
 	return usage, err

@@ -83,6 +83,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"its Pod deleted by force, it runs again, and never twice", forcedInPod},
 		{"the manager killed, and its Pod deleted by force, it runs again", managerKilledInPod},
 		{"deleted, it leaves nothing", deleteInPod},
+		{"a machine downloads its image", imageInPod},
 		{"the manager killed as soon as a machine is created, it runs", createdAndKilledInPod},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
@@ -127,7 +128,7 @@ func refusedInPods(t *testing.T, u *user) {
 	for field, spec := range map[string]string{
 		"spec.disks":             "disks: [{name: data, virtualDisk: data}]",
 		"spec.display":           "display: {type: vga}",
-		"spec.image":             "image: {url: \"https://example.com/disk.qcow2\", sha256: \"" + strings.Repeat("a", 64) + "\"}",
+		"spec.image":             "image: {path: /disk.qcow2}",
 		"spec.resource.cpu":      "resource: {cpu: 500m}",
 		"spec.resource.rootDisk": "image: {container: \"disk:v1\"}",
 	} {

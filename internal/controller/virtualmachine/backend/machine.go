@@ -140,7 +140,8 @@ type Server struct {
 	// State is the current state.
 	State State
 	// Task is the operation in progress, and Progress describes how far it is. It changes
-	// in a few coarse steps, because each is written to the API.
+	// in a few coarse steps, because each is written to the API. Progress without a Task is
+	// that of a run whose guest does not boot yet: it can be stopped.
 	Task     Task
 	Progress string
 	// Message explains StateUnknown.

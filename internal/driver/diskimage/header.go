@@ -1,4 +1,5 @@
-package qemu
+// Package diskimage downloads untrusted disk images, and finds out what they are.
+package diskimage
 
 import (
 	"bytes"
@@ -9,10 +10,10 @@ import (
 	"os"
 )
 
-// Image formats.
+// The formats of images.
 const (
-	formatQcow2 = "qcow2"
-	formatRaw   = "raw"
+	Qcow2 = "qcow2"
+	Raw   = "raw"
 )
 
 // otherFormats are signatures of other formats that qemu-img would detect. Some name further files,
@@ -28,9 +29,9 @@ var otherFormats = []struct {
 	{"bochs", 0, "Bochs Virtual HD Image"}, {"cloop", 0, "#!/bin/sh\n#V2.0 Format\nmodprobe cloop"},
 }
 
-// qcow2Header is the beginning of a qcow2 file, as far as it matters here.
+// Header is the beginning of a qcow2 file, as far as it matters here.
 // https://www.qemu.org/docs/master/interop/qcow2.html
-type qcow2Header struct {
+type Header struct {
 	Magic, Version                  uint32
 	BackingFileOffset               uint64
 	BackingFileSize, ClusterBits    uint32
@@ -43,22 +44,24 @@ type qcow2Header struct {
 }
 
 const (
-	qcow2Magic = 'Q'<<24 | 'F'<<16 | 'I'<<8 | 0xfb
+	// Qcow2Magic is Magic of a file in the format qcow2.
+	Qcow2Magic = 'Q'<<24 | 'F'<<16 | 'I'<<8 | 0xfb
 	// externalData is the incompatible feature bit for data in a separate file.
 	externalData = 1 << 2
-	// maxBackingName is the maximum length of a backing file name.
-	maxBackingName = 1023
+	// MaxBackingName is the maximum length of a backing file name.
+	MaxBackingName = 1023
 )
 
 var (
-	errOtherFile   = errors.New("it refers to another file, which is not allowed")
+	// ErrOtherFile means that an image needs another file.
+	ErrOtherFile   = errors.New("it refers to another file, which is not allowed")
 	errOtherFormat = errors.New("it must be qcow2 or raw")
 )
 
-// examine returns the format of an untrusted image: the declared one, or the one that the file
+// Examine returns the format of an untrusted image: the declared one, or the one that the file
 // shows. It opens only the file itself; qemu-img would also open files that the image names, as the
 // manager.
-func examine(path, declared string) (string, error) {
+func Examine(path, declared string) (string, error) {
 	begin, err := readBegin(path)
 	if err != nil {
 		return "", err
@@ -81,17 +84,17 @@ func readBegin(path string) ([]byte, error) {
 	return begin[:n], nil
 }
 
-// readHeader returns the header of a disk. In a file of another format, Magic differs.
-func readHeader(path string) (qcow2Header, error) {
+// ReadHeader returns the header of a disk. In a file of another format, Magic differs.
+func ReadHeader(path string) (Header, error) {
 	begin, err := readBegin(path)
 	if err != nil {
-		return qcow2Header{}, err
+		return Header{}, err
 	}
 	return parseHeader(begin)
 }
 
-func parseHeader(begin []byte) (qcow2Header, error) {
-	var header qcow2Header
+func parseHeader(begin []byte) (Header, error) {
+	var header Header
 	whole := make([]byte, binary.Size(header)) // a short file is padded with zeros
 	copy(whole, begin)
 	err := binary.Read(bytes.NewReader(whole), binary.BigEndian, &header)
@@ -99,29 +102,29 @@ func parseHeader(begin []byte) (qcow2Header, error) {
 }
 
 func examineBegin(begin []byte, declared string) (string, error) {
-	if declared == formatRaw {
-		return formatRaw, nil // its content does not matter
+	if declared == Raw {
+		return Raw, nil // its content does not matter
 	}
 	header, err := parseHeader(begin)
 	if err != nil {
 		return "", err
 	}
-	if header.Magic == qcow2Magic {
+	if header.Magic == Qcow2Magic {
 		switch {
 		case header.Version < 2:
 			return "", fmt.Errorf("its format is qcow: %w", errOtherFormat)
 		case header.BackingFileOffset != 0, header.Version > 2 && header.IncompatibleFeatures&externalData != 0:
-			return "", errOtherFile
+			return "", ErrOtherFile
 		}
-		return formatQcow2, nil
+		return Qcow2, nil
 	}
-	if declared == formatQcow2 {
-		return formatQcow2, nil // qemu-img reports what is wrong with it
+	if declared == Qcow2 {
+		return Qcow2, nil // qemu-img reports what is wrong with it
 	}
 	for _, other := range otherFormats {
 		if len(begin) > other.offset && bytes.HasPrefix(begin[other.offset:], []byte(other.magic)) {
 			return "", fmt.Errorf("its format is %s: %w", other.name, errOtherFormat)
 		}
 	}
-	return formatRaw, nil
+	return Raw, nil
 }

@@ -1,0 +1,113 @@
+package pod
+
+import (
+	"context"
+	"io"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+const (
+	// importInterval is the interval at which a launcher that imports an image is asked for the progress.
+	importInterval = 2 * time.Second
+	// maxProgress limits its answer.
+	maxProgress = 512
+)
+
+// imports reports whether a Pod may be importing an image: its launcher runs, and it has not been ready.
+func imports(pod *corev1.Pod) bool {
+	status := machineStatus(pod)
+	if !isOn(pod) || pod.DeletionTimestamp != nil || agentOf(pod, status.State.Running.StartedAt.Time) != backend.AgentWaiting {
+		return false
+	}
+	definition, readable := definitionOf(pod)
+	return readable && definition.ImageURL != ""
+}
+
+// followImport begins to ask the launcher of a Pod for the progress of an import, once for each Pod. Nothing else is in the API before the
+// machine is ready or has failed.
+func (d *Driver) followImport(pod *corev1.Pod) {
+	if !imports(pod) {
+		if isOver(pod) || pod.DeletionTimestamp != nil {
+			d.mu.Lock()
+			delete(d.imports, pod.UID)
+			d.mu.Unlock()
+		}
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.imports[pod.UID]; known || d.closed {
+		return
+	}
+	d.imports[pod.UID] = ""
+	d.watches.Go(func() { d.askImport(pod) })
+}
+
+// askImport asks the launcher of a Pod until it has imported its image, or has ended.
+func (d *Driver) askImport(pod *corev1.Pod) {
+	ticker := time.NewTicker(importInterval)
+	defer ticker.Stop()
+	id := identityOf(pod)
+	for {
+		progress, err := d.progressOf(d.running, id)
+		d.mu.Lock()
+		before, wanted := d.imports[pod.UID]
+		if wanted && err == nil {
+			d.imports[pod.UID] = progress
+		}
+		notify := d.notify
+		d.mu.Unlock()
+		if !wanted {
+			return // the Pod has ended
+		}
+		if err == nil && progress != before {
+			notify(id)
+		}
+		if err == nil && progress == "" {
+			return
+		}
+		select {
+		case <-d.running.Done():
+			return
+		case <-ticker.C:
+		}
+		if _, current, err := d.seen(d.running, id); err == nil && (current == nil || current.UID != pod.UID || !imports(current)) {
+			d.mu.Lock()
+			delete(d.imports, pod.UID)
+			d.mu.Unlock()
+			return
+		}
+	}
+}
+
+// progressOf returns how far the launcher of a machine is with its image; empty if it has it.
+func (d *Driver) progressOf(ctx context.Context, id backend.Identity) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
+	defer cancel()
+	conn, err := d.connect(ctx, id, "the launcher", launcher.ProgressPath)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() //nolint:errcheck // it was only read
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	raw, err := io.ReadAll(io.LimitReader(conn, maxProgress))
+	return string(raw), err
+}
+
+// addProgress adds the progress of an import to a server.
+func (d *Driver) addProgress(server *backend.Server, pod *corev1.Pod) {
+	if pod == nil || server.State != backend.StateRunning || server.Task != backend.TaskNone || server.Agent != backend.AgentWaiting {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if progress := d.imports[pod.UID]; progress != "" {
+		server.Progress = progress
+	}
+}

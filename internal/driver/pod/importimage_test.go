@@ -1,0 +1,99 @@
+package pod
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+func imageFromAddress(machine *backend.Machine) {
+	machine.Image, machine.DiskBytes = &v1alpha1.Image{URL: "http://images.example/disk", Sha256: strings.Repeat("a", 64), Agent: ptr.To(false)}, 1<<30
+}
+
+// TestImportProgress follows the import of an image through its launcher, also as the next manager, and stops a machine meanwhile.
+func TestImportProgress(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	c.launchers.setImporting("the image is being downloaded, 40 % of 100 MiB")
+	machine := c.machine(uuid.NewUUID())
+	imageFromAddress(&machine)
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	c.must("Start", c.driver.Start(t.Context(), machine))
+	tells := func(text string) func(backend.Server) bool {
+		return func(s backend.Server) bool {
+			return isRunning(s) && s.Agent == backend.AgentWaiting && strings.Contains(s.Progress, text)
+		}
+	}
+	c.until(machine, "its progress is 40 %", tells("40 %"))
+	c.open(t)
+	c.until(machine, "the next manager finds the progress", tells("40 %"))
+	c.launchers.setImporting("the image is being converted")
+	c.until(machine, "it has a later progress", tells("converted"))
+	c.launchers.setImporting("")
+	c.until(machine, "it runs", func(s backend.Server) bool { return isRunning(s) && s.Agent == backend.AgentNone && s.Progress == "" })
+	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
+	c.until(machine, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Task == backend.TaskNone })
+	c.launchers.setImporting("the image is being downloaded, 60 % of 100 MiB")
+	c.must("Start", c.driver.Start(t.Context(), machine))
+	c.until(machine, "its progress is 60 %", tells("60 %"))
+	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
+	c.until(machine, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Progress == "" })
+	harness.Eventually(t, "it is deleted", func() bool {
+		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
+	})
+	harness.Eventually(t, "no launcher is asked", func() bool {
+		c.driver.mu.Lock()
+		defer c.driver.mu.Unlock()
+		return len(c.driver.imports) == 0
+	})
+}
+
+func TestPodOfAnAddress(t *testing.T) {
+	machine := newMachine()
+	imageFromAddress(&machine)
+	if err := Validate(&machine); err != nil {
+		t.Error(err)
+	}
+	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Image != nil {
+			t.Errorf("the Pod has the image volume %s", volume.Image.Reference)
+		}
+	}
+	definition, _ := definitionOf(pod)
+	if definition.ImageURL != machine.Image.URL || definition.ImageSHA256 != machine.Image.Sha256 || !definition.NoAgent || definition.Image || !definition.OwnSystem() {
+		t.Errorf("the definition %+v", definition)
+	}
+	for name, test := range map[string]struct {
+		change func(*corev1.Pod)
+		want   bool
+	}{
+		"not begun":  {func(*corev1.Pod) {}, false},
+		"running":    {func(p *corev1.Pod) { run(p, corev1.ConditionFalse) }, true},
+		"ready":      {func(p *corev1.Pod) { run(p, corev1.ConditionTrue) }, false},
+		"is stopped": {func(p *corev1.Pod) { run(p, corev1.ConditionFalse); p.DeletionTimestamp = ptr.To(metav1.Now()) }, false},
+	} {
+		changed := pod.DeepCopy()
+		test.change(changed)
+		if got := imports(changed); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+func run(pod *corev1.Pod, ready corev1.ConditionStatus) {
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: ready}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
+}

@@ -1,0 +1,171 @@
+package launcher
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/signals"
+)
+
+// imageServer serves an image. Its first response breaks off at half of it, once next is closed.
+type imageServer struct {
+	*httptest.Server
+	content string
+	next    chan struct{}
+	ranges  []string
+}
+
+func newImageServer(t *testing.T, content string) *imageServer {
+	t.Helper()
+	s := &imageServer{content: content, next: make(chan struct{})}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/image" {
+			http.NotFound(w, r)
+			return
+		}
+		s.ranges = append(s.ranges, r.Header.Get("Range"))
+		if len(s.ranges) > 1 {
+			http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
+			return
+		}
+		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+		_, _ = io.WriteString(w, content[:len(content)/2])
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-s.next:
+			panic(http.ErrAbortHandler)
+		case <-r.Context().Done():
+		}
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func digest(content string) string {
+	sum := sha256.Sum256([]byte(content))
+	return hex.EncodeToString(sum[:])
+}
+
+// TestImageFromAddress runs a machine whose image is downloaded: the first run breaks off, the second one resumes.
+func TestImageFromAddress(t *testing.T) {
+	m := newMachine(t)
+	s := newImageServer(t, strings.Repeat("an image ", 1<<20/9)+strings.Repeat("x", 512-(1<<20/9*9)%512))
+	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte("token"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.definition.ImageURL, m.definition.ImageSHA256, m.definition.ImageFormat = s.URL+"/image", digest(s.content), "raw"
+	m.definition.DiskBytes, m.definition.NoAgent = 64<<20, true
+	m.run()
+	harness.Eventually(t, "the progress is half", func() bool { return strings.Contains(m.progress(), "50 % of 1 MiB") })
+	close(s.next)
+	if ended := m.awaitEnd(); ended.Cause != CauseStartFailed || !strings.Contains(ended.Message, "import the image "+s.URL) {
+		t.Errorf("the first run ended as %+v", ended)
+	}
+	m.run()
+	m.awaitReady()
+	if left := m.progress(); left != "" {
+		t.Errorf("it runs, and its progress is %q", left)
+	}
+	if len(s.ranges) != 2 || s.ranges[1] == "" {
+		t.Errorf("requests for %q", s.ranges)
+	}
+	signals.Send(t, m.qemu(), syscall.SIGKILL) // there is no guest that could power off
+	m.awaitEnd()
+	root := filepath.Join(m.dirs.Disk, "root.qcow2")
+	raw := root + ".raw"
+	if out, err := exec.Command("qemu-img", "convert", "-f", "qcow2", "-O", "raw", root, raw).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	got, err := os.ReadFile(raw)
+	if err != nil || len(got) != 64<<20 || string(got[:len(s.content)]) != s.content {
+		t.Errorf("the disk has %d bytes, %v", len(got), err)
+	}
+	if _, err := os.Stat(downloadOf(root)); err == nil {
+		t.Error("the download is kept")
+	}
+}
+
+// progress returns the progress of the import as the manager gets it.
+func (m *machine) progress() string {
+	m.Helper()
+	request, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d%s", m.definition.ReadyPort, ProgressPath), nil)
+	if err != nil {
+		m.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer token")
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = response.Body.Close() }()
+	raw, err := io.ReadAll(response.Body)
+	if err != nil {
+		return err.Error()
+	}
+	return string(raw)
+}
+
+func TestImportFails(t *testing.T) {
+	backed := make([]byte, 512)
+	copy(backed, "QFI\xfb\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x04")
+	larger := make([]byte, 512)
+	copy(larger, "QFI\xfb\x00\x00\x00\x03")
+	larger[28] = 0x10 // 256 MiB
+	for name, test := range map[string]struct {
+		content, path, digest, want string
+		kept                        bool
+	}{
+		"there is none":            {"x", "/none", digest("x"), "404", true},
+		"another digest":           {"x", "/image", digest("y"), "but sha256 is " + digest("y"), false},
+		"larger than the disk":     {strings.Repeat("x", 10<<20), "/image", digest("x"), "set a larger spec.resource.rootDisk", false},
+		"a disk that is larger":    {string(larger), "/image", digest(string(larger)), "it has 256 MiB, and the disk 8 MiB", false},
+		"it names another file":    {string(backed), "/image", digest(string(backed)), "refers to another file", true},
+		"the format is not stored": {"KDMV", "/image", digest("KDMV"), "must be qcow2 or raw", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			s := newImageServer(t, test.content)
+			s.ranges = []string{""} // no response breaks off
+			l := &launcher{dirs: m.dirs, definition: m.definition, access: &access{}, messages: io.Discard}
+			l.definition.ImageURL, l.definition.ImageSHA256, l.definition.DiskBytes = s.URL+test.path, test.digest, 8<<20
+			err := l.makeDisks(t.Context())
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v", err)
+			}
+			root := filepath.Join(m.dirs.Disk, "root.qcow2")
+			if _, err := os.Stat(root); err == nil {
+				t.Error("there is a disk")
+			}
+			if _, err := os.Stat(downloadOf(root)); (err == nil) != test.kept {
+				t.Errorf("kept=%t, but %v", test.kept, err)
+			}
+		})
+	}
+}
+
+// A volume that is full is told from other failures, also when qemu-img fails.
+func TestIsFull(t *testing.T) {
+	for err, want := range map[error]bool{
+		nil: false, io.EOF: false, fmt.Errorf("write: %w", syscall.ENOSPC): true, syscall.EDQUOT: true,
+		fmt.Errorf("qemu-img: exit status 1: error while writing: No space left on device"): true,
+	} {
+		if isFull(err) != want {
+			t.Errorf("%v: %t", err, !want)
+		}
+	}
+}
