@@ -56,8 +56,8 @@ type DiskImage struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path,omitempty"`
 
-	// URL (http or https) of the image. It is downloaded once, verified, and cached by its
-	// digest.
+	// URL (http or https) of the image. It is downloaded and verified: once by the driver
+	// qemu, which caches it by its digest, and once for each machine by the driver pod.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^https?://\S+$`
 	// +kubebuilder:validation:MaxLength=2048

@@ -10,8 +10,8 @@ type DiskImageApplyConfiguration struct {
 	// Path of the image on the host of the driver. The image is only read. It must exist
 	// as long as the disk.
 	Path *string `json:"path,omitempty"`
-	// URL (http or https) of the image. It is downloaded once, verified, and cached by its
-	// digest.
+	// URL (http or https) of the image. It is downloaded and verified: once by the driver
+	// qemu, which caches it by its digest, and once for each machine by the driver pod.
 	URL *string `json:"url,omitempty"`
 	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
 	Sha256 *string `json:"sha256,omitempty"`
