@@ -24,6 +24,7 @@ type answers struct {
 	canonical string                // what the name stands for, ending in a dot
 	rest      []dnsmessage.Resource // what is known about that
 	ports     []port
+	hosts     []string // the names of an address, each ending in a dot
 }
 
 // port is where one of the ports of a Service is.
@@ -80,6 +81,18 @@ func parseServiceName(text string) (serviceName, bool) {
 	return s, !slices.ContainsFunc(labels, func(label string) bool { return !isLabel(label) })
 }
 
+// parseReverse returns the address whose names a name asks for, such as 7.0.96.10.in-addr.arpa.; false for other names.
+func parseReverse(name string) (netip.Addr, bool) {
+	rest, ok := strings.CutSuffix(strings.ToLower(name), ".in-addr.arpa.")
+	if !ok {
+		return netip.Addr{}, false
+	}
+	labels := strings.Split(rest, ".")
+	slices.Reverse(labels)
+	address, err := netip.ParseAddr(strings.Join(labels, "."))
+	return address, err == nil && address.Is4()
+}
+
 // isLabel reports whether a word can be part of the name of an object.
 func isLabel(word string) bool {
 	return word != "" && strings.Trim(word, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && word[0] != '-' && word[len(word)-1] != '-'
@@ -118,17 +131,9 @@ func answerHeadless(name serviceName, s *corev1.Service, endpoints []*discoveryv
 	found := answers{exists: name.host == "" && name.port == ""}
 	for _, slice := range endpoints {
 		for _, e := range slice.Endpoints {
-			ready := ptr.Deref(e.Conditions.Ready, true) || s.Spec.PublishNotReadyAddresses
-			if !ready || len(e.Addresses) == 0 {
+			host, address, ok := hostOf(e, s)
+			if !ok {
 				continue
-			}
-			address, err := netip.ParseAddr(e.Addresses[0])
-			if err != nil { // such as a name
-				continue
-			}
-			host := ptr.Deref(e.Hostname, "")
-			if host == "" {
-				host = strings.NewReplacer(".", "-", ":", "-").Replace(address.String())
 			}
 			switch {
 			case name.port != "":
@@ -145,6 +150,19 @@ func answerHeadless(name serviceName, s *corev1.Service, endpoints []*discoveryv
 		}
 	}
 	return found
+}
+
+// hostOf returns the name and the address of an endpoint of a headless Service; false if it has none, or is not ready.
+func hostOf(e discoveryv1.Endpoint, s *corev1.Service) (host string, address netip.Addr, ok bool) {
+	ready := ptr.Deref(e.Conditions.Ready, true) || s.Spec.PublishNotReadyAddresses
+	if !ready || len(e.Addresses) == 0 {
+		return "", netip.Addr{}, false
+	}
+	address, err := netip.ParseAddr(e.Addresses[0])
+	if host = ptr.Deref(e.Hostname, ""); host == "" {
+		host = strings.NewReplacer(".", "-", ":", "-").Replace(address.String())
+	}
+	return host, address, err == nil // an address may be a name
 }
 
 // withPort adds where a port of a host is, if the name is that of this port.
@@ -197,6 +215,11 @@ func resources(question dnsmessage.Question, found answers) []dnsmessage.Resourc
 	for _, p := range found.ports {
 		if name, err := dnsmessage.NewName(p.host); err == nil && question.Type == dnsmessage.TypeSRV {
 			add(&dnsmessage.SRVResource{Weight: 1, Port: p.number, Target: name})
+		}
+	}
+	for _, host := range found.hosts {
+		if name, err := dnsmessage.NewName(host); err == nil && question.Type == dnsmessage.TypePTR {
+			add(&dnsmessage.PTRResource{PTR: name})
 		}
 	}
 	// Clients take the first one, as a rule.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"sync/atomic"
 
@@ -49,11 +50,11 @@ func apiConfig(s settings.Settings, cert, key string) *rest.Config {
 }
 
 func newClusterAt(config *rest.Config) (*cluster, error) {
-	services, err := newMirror(config, "/api", corev1.SchemeGroupVersion, "services", &corev1.Service{}, nil)
+	services, err := newMirror(config, "/api", corev1.SchemeGroupVersion, "services", &corev1.Service{}, cache.Indexers{byAddress: indexByAddress})
 	if err != nil {
 		return nil, err
 	}
-	slices, err := newMirror(config, "/apis", discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, cache.Indexers{byService: indexByService})
+	slices, err := newMirror(config, "/apis", discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, cache.Indexers{byService: indexByService, byAddress: indexByAddress})
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +110,51 @@ const byService = "service"
 func indexByService(object any) ([]string, error) {
 	slice := object.(*discoveryv1.EndpointSlice)
 	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+// byAddress is the index of Services and EndpointSlices by their addresses.
+const byAddress = "address"
+
+func indexByAddress(object any) (addresses []string, err error) {
+	switch o := object.(type) {
+	case *corev1.Service:
+		if _, err := netip.ParseAddr(o.Spec.ClusterIP); err == nil {
+			addresses = append(addresses, o.Spec.ClusterIP)
+		}
+	case *discoveryv1.EndpointSlice:
+		for _, e := range o.Endpoints {
+			if len(e.Addresses) > 0 {
+				addresses = append(addresses, e.Addresses[0])
+			}
+		}
+	}
+	return addresses, nil
+}
+
+// reverse returns the names of an address that the cache has: that of the Service, or those of an endpoint of headless Services. It does
+// no I/O.
+func (c *cluster) reverse(address netip.Addr) (found answers) {
+	services, _ := c.services.GetIndexer().ByIndex(byAddress, address.String()) // the index exists
+	for _, object := range services {
+		s := object.(*corev1.Service)
+		found.hosts = append(found.hosts, serviceName{namespace: s.Namespace, name: s.Name}.full())
+	}
+	endpoints, _ := c.slices.GetIndexer().ByIndex(byAddress, address.String())
+	for _, object := range endpoints {
+		slice := object.(*discoveryv1.EndpointSlice)
+		name := serviceName{namespace: slice.Namespace, name: slice.Labels[discoveryv1.LabelServiceName]}
+		service, exists, _ := c.services.GetIndexer().GetByKey(name.namespace + "/" + name.name)
+		if !exists || !isHeadless(service.(*corev1.Service)) {
+			continue
+		}
+		for _, e := range slice.Endpoints {
+			if host, of, ok := hostOf(e, service.(*corev1.Service)); ok && of == address {
+				found.hosts = append(found.hosts, host+"."+name.full())
+			}
+		}
+	}
+	found.exists = len(found.hosts) > 0
+	return found
 }
 
 // mirror is an informer that knows whether its last request succeeded.

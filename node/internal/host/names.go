@@ -110,20 +110,34 @@ func (n *names) answer(pod netip.Addr, network string, message []byte) []byte {
 	if err != nil {
 		return pack(header, nil, answers{}, dnsmessage.RCodeFormatError)
 	}
-	if !inCluster(question.Name.String()) {
+	found, code, ours := n.known(ctx, pod, question)
+	if !ours {
 		answer, err := n.forward(ctx, pod, network, message)
 		if err != nil {
 			return pack(header, &question, answers{}, dnsmessage.RCodeServerFailure)
 		}
 		return answer
 	}
-	found, code := n.lookUp(ctx, pod, question)
 	answer := pack(header, &question, found, code)
 	if network == "udp" && len(answer) > maxDatagram {
 		header.Truncated = true
 		answer = pack(header, &question, answers{}, code)
 	}
 	return answer
+}
+
+// known returns what is known about a name of the cluster, or of an address in it; false if the machine's servers are to be asked.
+func (n *names) known(ctx context.Context, pod netip.Addr, question dnsmessage.Question) (answers, dnsmessage.RCode, bool) {
+	name := question.Name.String()
+	if address, ok := parseReverse(name); ok {
+		found := n.cluster.reverse(address)
+		return found, dnsmessage.RCodeSuccess, found.exists
+	}
+	if !inCluster(name) {
+		return answers{}, 0, false
+	}
+	found, code := n.lookUp(ctx, pod, question)
+	return found, code, true
 }
 
 // lookUp returns what is known about a name of the cluster.

@@ -56,6 +56,17 @@ func TestParseServiceName(t *testing.T) {
 	}
 }
 
+func TestParseReverse(t *testing.T) {
+	for name, want := range map[string]string{
+		"7.0.96.10.in-addr.arpa.": "10.96.0.7", "7.0.96.10.IN-ADDR.arpa.": "10.96.0.7", "0.96.10.in-addr.arpa.": "", "1.7.0.96.10.in-addr.arpa.": "",
+		"007.0.96.10.in-addr.arpa.": "", "in-addr.arpa.": "", "7.0.96.10.example.com.": "",
+	} {
+		if got, ok := parseReverse(name); ok != (want != "") || ok && got.String() != want {
+			t.Errorf("%s: %v, %v, want %s", name, got, ok, want)
+		}
+	}
+}
+
 func TestInCluster(t *testing.T) {
 	for name, want := range map[string]bool{
 		"shop.default.svc.cluster.local.": true, "CLUSTER.local.": true, "example.com.": false, "mycluster.local.": false, "cluster.local.example.com.": false,
@@ -314,6 +325,11 @@ func TestNames(t *testing.T) {
 	}
 	if _, got, err := client.LookupSRV(ctx, "http", "tcp", "plain.default.svc.cluster.local."); err != nil || len(got) != 1 || got[0].Port != 80 {
 		t.Errorf("a port: %v, %v", got, err)
+	}
+	for address, want := range map[string]string{"10.96.0.7": plainName, "10.100.0.5": "10-100-0-5.many.default.svc.cluster.local."} {
+		if got, err := client.LookupAddr(ctx, address); err != nil || !slices.Equal(got, []string{want}) {
+			t.Errorf("the names of %s: %q, %v", address, got, err)
+		}
 	}
 	for _, name := range []string{"example.com.", "elsewhere.default.svc.cluster.local."} {
 		if got, err := client.LookupHost(ctx, name); err != nil || !slices.Equal(got, []string{"192.0.2.7"}) {
