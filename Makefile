@@ -108,6 +108,11 @@ debian: ## Build bin/debian, the cloud image for a test of its disks and logins 
 node-debian: build node ## Run the tests of a real node on Debian with cgroups v2, in QEMU (ARGS: as in go test -run)
 	hack/node-debian.sh $(ARGS)
 
+# It takes about a quarter of an hour, which CI does not have.
+.PHONY: conformance
+conformance: build node ## Run conformance tests of Kubernetes against two real nodes (ARGS: flags of ginkgo, instead of the selection)
+	hack/conformance.sh $(ARGS)
+
 .PHONY: systemd-debian
 systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, through restarts and a reboot (minutes)
 	hack/systemd-debian.sh
