@@ -108,7 +108,7 @@ debian: ## Build bin/debian, the cloud image for a test of its disks and logins 
 node-debian: build node ## Run the tests of a real node on Debian with cgroups v2, in QEMU (ARGS: as in go test -run)
 	hack/node-debian.sh $(ARGS)
 
-# It takes about a quarter of an hour, which CI does not have.
+# It takes more than 20 minutes, which CI does not have.
 .PHONY: conformance
 conformance: build node ## Run conformance tests of Kubernetes against two real nodes (ARGS: flags of ginkgo, instead of the selection)
 	hack/conformance.sh $(ARGS)

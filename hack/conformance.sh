@@ -17,7 +17,7 @@ done
 
 # One root file system of Debian stands for all images: they differ in their programs only.
 root=$out/root
-if [ ! -e "$root/agnhost" ]; then
+if [ ! -e "$root/run-nginx" ]; then
 	rm -rf "$root"
 	mmdebstrap --quiet --variant=minbase --include=busybox-static,curl,netcat-openbsd,iproute2,bind9-dnsutils,nginx-light \
 		"$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root"
@@ -29,14 +29,13 @@ if [ ! -e "$root/agnhost" ]; then
 	mkdir "$root/uploads"
 	echo 'user-defined-in-image:x:1000:1000::/:/bin/sh' >>"$root/etc/passwd"
 	printf '%s\n' user-defined-in-image:x:1000: group-defined-in-image:x:50000:user-defined-in-image >>"$root/etc/group"
-	printf '#!/bin/sh\nexec /agnhost "${@:-pause}"\n' >"$root/run-agnhost"
-	printf '#!/bin/sh\nexec nginx -g "daemon off;"\n' >"$root/run-nginx"
-	chmod 0755 "$root"/run-*
 	ln -s agnhost "$root/agnhost-2"
-	cp "$(cd kube && go list -f '{{.Dir}}' k8s.io/kubernetes/test/images/agnhost)"/porter/localhost.* "$root/"
-	chmod 0644 "$root"/localhost.*
-	cp "$out/agnhost" "$root/agnhost"
+	printf '#!/bin/sh\nexec /agnhost "${@:-pause}"\n' >"$root/run-agnhost"
+	chmod 0755 "$root/run-agnhost"
+	install -m 0755 /dev/stdin "$root/run-nginx" <<<$'#!/bin/sh\nexec nginx -g "daemon off;"' # the last file: the root is complete
 fi
+install -m 0755 "$out/agnhost" "$root/" # of the present release
+install -m 0644 "$(cd kube && go list -f '{{.Dir}}' k8s.io/kubernetes/test/images/agnhost)"/porter/localhost.* "$root/"
 
 data=$(mktemp -d)
 trap 'bin/keelson down --data-dir "$data"; rm -rf "$data"' EXIT

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,6 +154,8 @@ func (c *cluster) reverse(address netip.Addr) (found answers) {
 			}
 		}
 	}
+	slices.Sort(found.hosts)
+	found.hosts = slices.Compact(found.hosts) // while an endpoint moves from one slice to another it may be in both
 	found.exists = len(found.hosts) > 0
 	return found
 }
