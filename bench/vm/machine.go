@@ -88,7 +88,7 @@ func setMachines(s *harness.Sample, pids []int) error {
 }
 
 // splitMemory reads /proc/PID/smaps (proc_pid_smaps(5)). It returns the PSS of the memory of the guest, the one private
-// mapping of that size without a file, and that of all others, in bytes.
+// mapping of that size that has no file, or that of a template, and that of all others, in bytes.
 func splitMemory(smaps string, size int) (guest, rest float64, err error) {
 	isPrivate, isGuest, guests := false, false, 0
 	for line := range strings.Lines(smaps) {
@@ -99,7 +99,8 @@ func splitMemory(smaps string, size int) (guest, rest float64, err error) {
 		kilobytes, _ := strconv.Atoi(fields[1])
 		switch {
 		case strings.Contains(fields[0], "-"): // the addresses of a mapping
-			isPrivate, isGuest = fields[1] == "rw-p" && len(fields) == 5, false
+			hasNoFile := len(fields) == 5 || strings.HasPrefix(fields[5], "/memfd:")
+			isPrivate, isGuest = fields[1] == "rw-p" && hasNoFile, false
 		case fields[0] == "Size:" && isPrivate && kilobytes<<10 == size:
 			isGuest = true
 			guests++

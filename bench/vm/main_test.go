@@ -160,6 +160,10 @@ Pss:                  20 kB
 	if err != nil || guest != 99000<<10 || rest != 320<<10 {
 		t.Errorf("got %v and %v, %v", guest, rest, err)
 	}
+	fromTemplate := strings.Replace(smaps, "00:00 0\nSize:             131072", "00:01 9  /memfd:keelson-template (deleted)\nSize: 131072", 1)
+	if guest, rest, err = splitMemory(fromTemplate, 128<<20); err != nil || guest != 99000<<10 || rest != 320<<10 {
+		t.Errorf("with the memory of a template: %v and %v, %v", guest, rest, err)
+	}
 	if _, _, err := splitMemory(smaps, 64<<20); err == nil {
 		t.Error("splitMemory finds the memory of a guest in a process without one")
 	}

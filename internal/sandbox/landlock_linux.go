@@ -100,6 +100,8 @@ func newRuleset(spec *Spec, program string, files []int) (ruleset, error) {
 			access = writeAccess
 		case AppendOnly:
 			continue // it need not be opened again
+		case Memory:
+			continue // nothing denies that it is opened again
 		}
 		if err := r.allowFD(file, access); err != nil {
 			return r, fmt.Errorf("allow %s: %w", spec.Files[i].Path, err)

@@ -112,7 +112,7 @@ func (s *Spec) open() ([]int, error) {
 		return errors.Join(err, unix.Close(fd))
 	}
 	for _, file := range s.Files {
-		flags := map[Access]int{ReadOnly: unix.O_RDONLY, ReadWrite: unix.O_RDWR, AppendOnly: unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT}
+		flags := map[Access]int{ReadOnly: unix.O_RDONLY, ReadWrite: unix.O_RDWR, Memory: unix.O_RDWR, AppendOnly: unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT}
 		how, known := flags[file.Access]
 		if !known {
 			return nil, fmt.Errorf("open %s: there is no access %q", file.Path, file.Access)

@@ -29,6 +29,7 @@ const (
 	ReadOnly   Access = "r"
 	ReadWrite  Access = "rw"
 	AppendOnly Access = "a" // created with mode 0600 if it is missing
+	Memory     Access = "m" // a file of memfd_create(2), for reading and writing; Landlock does not apply to it
 )
 
 // User is a user of the host.

@@ -36,10 +36,11 @@ type launch struct {
 	disksDir string
 	// saved is the saved memory that QEMU waits for; nil means that the machine boots.
 	saved *savedMemory
-	// incoming means that QEMU waits for the memory of a template.
-	incoming bool
-	// template means that this is the QEMU of a template: it has no network and no drives, and the bridge of the disks has the
-	// slot busSlot, which it has in machines.
+	// memory is the path of a file of memory that the guest has as its own, see sharedMemory; empty means new memory. A machine maps
+	// that of a template copy-on-write, and waits for the state of the devices.
+	memory string
+	// template means that this is the QEMU of a template, which writes to memory: it has no network and no drives, and the bridge of
+	// the disks has the slot busSlot, which it has in machines.
 	template bool
 	busSlot  int
 	// kernel, initrd and cmdline boot a kernel directly; empty boots the disk.
@@ -60,6 +61,8 @@ const (
 	guestCode = 32
 	// firstDriveSlot is the slot of the first drive: QEMU numbers devices in the order of the arguments.
 	firstDriveSlot = 5
+	// boardMemory is the name that QEMU gives the memory of a machine.
+	boardMemory = "pc.ram"
 	// balloonPath is the path of the balloon in QEMU's object model.
 	balloonPath = "/machine/peripheral/balloon"
 )
@@ -77,6 +80,9 @@ func (l *launch) arguments() []string {
 		accel += fmt.Sprintf(",tb-size=%d", guestCode*cpus)
 	}
 	board := "q35,usb=off,smbus=off,vmport=off"
+	if l.memory != "" {
+		board += ",memory-backend=" + boardMemory
+	}
 	if l.firmware != "" {
 		board += ",pflash0=firmware,pflash1=vars"
 	}
@@ -118,6 +124,7 @@ func (l *launch) arguments() []string {
 	args = append(args, l.cdromArguments(h)...)
 	args = append(args, l.dataDrives(h)...)
 	args = append(args, l.displayArguments()...)
+	args = append(args, l.memoryArguments(h)...)
 	args = append(args, l.wakingArguments()...)
 	if l.kernel != "" {
 		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
@@ -151,15 +158,32 @@ func (l *launch) processors() string {
 // cannot be loaded. What a guest boots is not part of it.
 func (l *launch) shape() string {
 	bare := *l
-	bare.disks, bare.saved, bare.incoming, bare.cmdline = nil, nil, false, ""
+	bare.disks, bare.saved, bare.memory, bare.cmdline = nil, nil, "", ""
 	sum := sha256.Sum256([]byte(strings.Join(bare.arguments(), "\x00")))
 	return hex.EncodeToString(sum[:])
+}
+
+// isInstant reports whether the machine starts from a template.
+func (l *launch) isInstant() bool { return l.memory != "" && !l.template }
+
+// memoryArguments returns the arguments for memory that is in a file.
+func (l *launch) memoryArguments(h handles) []string {
+	if l.memory == "" {
+		return nil
+	}
+	share := "off"
+	if l.template {
+		share = "on"
+	}
+	// The block of memory has the name that it has in a QEMU without such arguments: saved memory fits both.
+	return []string{"-object", fmt.Sprintf("memory-backend-file,id=%s,size=%dk,mem-path=%s,share=%s,x-use-canonical-path-for-ramblock-id=off",
+		boardMemory, l.machine.MemoryBytes>>10, sandbox.FDPath(h.memory), share)}
 }
 
 // wakingArguments returns the arguments of a QEMU that waits for saved memory: it does not run by itself, and has the memory
 // that was plugged.
 func (l *launch) wakingArguments() []string {
-	if l.saved == nil && !l.incoming {
+	if l.saved == nil && !l.isInstant() {
 		return nil
 	}
 	args := []string{"-S", "-incoming", "defer"}

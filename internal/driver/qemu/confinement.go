@@ -13,7 +13,7 @@ import (
 // handles has the file descriptors that QEMU inherits; 0 means none.
 type handles struct {
 	log, disk, base, seed, kernel, initrd int
-	firmware, vars, cdrom                 int
+	firmware, vars, cdrom, memory         int
 	// dataDisks and dataBases are those of launch.disks, in the same order.
 	dataDisks, dataBases           []int
 	monitor, human, console, agent int
@@ -53,6 +53,9 @@ func (l *launch) confinement() (*sandbox.Spec, handles) {
 	}
 	if l.kernel != "" && l.initrd != "" {
 		h.initrd = spec.Open(l.initrd, sandbox.ReadOnly)
+	}
+	if l.memory != "" {
+		h.memory = spec.Open(l.memory, sandbox.Memory)
 	}
 	h.monitor, h.human = spec.Listen(monitorSocket), spec.Listen(humanSocket)
 	h.console, h.agent = spec.Listen(consoleSocket), spec.Listen(agentSocket)

@@ -398,7 +398,10 @@ func TestConfinement(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(handles{100, 101, 102, 106, 107, 108, 0, 0, 0, []int{103, 105}, []int{104, 0}, 109, 110, 111, 112, 113}, h, cmp.AllowUnexported(handles{})); diff != "" {
+	if diff := cmp.Diff(handles{
+		log: 100, disk: 101, base: 102, seed: 106, kernel: 107, initrd: 108, dataDisks: []int{103, 105}, dataBases: []int{104, 0},
+		monitor: 109, human: 110, console: 111, agent: 112, network: 113,
+	}, h, cmp.AllowUnexported(handles{})); diff != "" {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
 	// No image makes QEMU open further files.

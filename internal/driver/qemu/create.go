@@ -156,8 +156,9 @@ func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*la
 	return l, proc, nil
 }
 
-// prepare writes the files that QEMU reads at its start. isInstant decides whether it starts from a template.
-func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstant func(*launch) bool) (*launch, error) {
+// prepare writes the files that QEMU reads at its start. findMemory returns the memory of a template that it starts from;
+// "" if it boots.
+func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemory func(*launch) string) (*launch, error) {
 	if err := m.claimUser(); err != nil {
 		return nil, err
 	}
@@ -201,7 +202,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstan
 	if err != nil {
 		return nil, err
 	}
-	l.incoming = isInstant(l)
+	l.memory = findMemory(l)
 	m.removeSockets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -209,7 +210,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, isInstan
 	m.def.Networked = true
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
 	m.def.StopRun, m.def.DiskBus, m.def.Shape = "", true, l.shape()
-	m.def.ClockStopped, m.def.GuestWaits, m.def.GuestForked = l.incoming, l.incoming, false
+	m.def.ClockStopped, m.def.GuestWaits, m.def.MemoryShared, m.def.GuestForked = l.isInstant(), l.isInstant(), l.isInstant(), false
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}

@@ -82,6 +82,9 @@ type definition struct {
 	ClockStopped bool `json:"clockStopped,omitempty"`
 	// GuestWaits means that the guest was started from a template, and does not know yet that it is a machine.
 	GuestWaits bool `json:"guestWaits,omitempty"`
+	// MemoryShared means that the memory is that of a template, of which the machine has copied what it has changed. It cannot give
+	// the host any back.
+	MemoryShared bool `json:"memoryShared,omitempty"`
 	// GuestForked means that the guest goes on with the memory of another machine, and does not know yet that it is this one. Its
 	// network is off.
 	GuestForked bool `json:"guestForked,omitempty"`

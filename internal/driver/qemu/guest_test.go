@@ -118,6 +118,7 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 
 func TestChangesOfARunningMachine(t *testing.T) {
 	needGuest(t)
+	boots(t) // only then it gives memory back
 	w := newFixture(t)
 	w.driver.plugs = true // even without KVM: the buffer for translated code is large enough
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })

@@ -24,21 +24,22 @@ func newEntropy() []byte {
 // cannot be used.
 func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instant bool) error {
 	var from *template
-	var memory *os.File
+	var shared *sharedMemory
 	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) {
-		return m.prepare(ctx, machine, func(l *launch) (isInstant bool) {
+		return m.prepare(ctx, machine, func(l *launch) string {
 			if !instant || !m.d.options.InstantStart {
-				return false
+				return ""
 			}
 			var why error
-			if from, memory, why = m.d.templates.find(l); why != nil {
+			if from, shared, why = m.d.templates.find(l); why != nil {
 				m.d.options.Log.V(1).Info("A machine boots", "machine", m.id.UID, "why", why.Error())
+				return ""
 			}
-			return from != nil
+			return memoryPath(shared.memory)
 		})
 	})
-	if memory != nil {
-		defer memory.Close()
+	if shared != nil {
+		defer shared.Close()
 	}
 	if err != nil {
 		return err
@@ -47,22 +48,22 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 	confinement, _ := l.confinement()
 	err = m.waitUp(ctx, proc, confinement)
 	if err == nil && from != nil {
-		if err = m.loadTemplate(ctx, from, memory); isUnusable(err) {
+		if err = m.loadTemplate(ctx, from, shared.devices); isUnusable(err) {
 			m.d.templates.drop(from)
 		}
 	}
 	return err
 }
 
-// loadTemplate makes the guest of a new QEMU that of a template. The error is an unusableError if the machine has to boot
+// loadTemplate makes the guest of a new QEMU, which has the memory of a template, go on where that was. The error is an unusableError if the machine has to boot
 // instead.
-func (m *machine) loadTemplate(ctx context.Context, from *template, memory *os.File) error {
+func (m *machine) loadTemplate(ctx context.Context, from *template, devices *os.File) error {
 	conn, err := m.monitor()
 	if err != nil {
 		return unusable("%v", err)
 	}
 	m.setMoving(true)
-	err = loadFile(ctx, conn, from, memory)
+	err = loadDevices(ctx, conn, from, devices)
 	m.setMoving(false)
 	if err == nil {
 		step("template loaded")
@@ -78,8 +79,8 @@ func (m *machine) loadTemplate(ctx context.Context, from *template, memory *os.F
 	return err
 }
 
-// loadFile makes a QEMU that waits for it load the memory of a template.
-func loadFile(ctx context.Context, conn *qmp.Client, from *template, memory *os.File) error {
+// loadDevices makes a QEMU that waits for it load the state of the devices of a template.
+func loadDevices(ctx context.Context, conn *qmp.Client, from *template, devices *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	version, err := queryVersion(ctx, conn)
@@ -89,10 +90,16 @@ func loadFile(ctx context.Context, conn *qmp.Client, from *template, memory *os.
 	if version != from.QEMU {
 		return fmt.Errorf("QEMU %s made it, and this is %s", from.QEMU, version)
 	}
-	if err := beginLoading(ctx, conn, memory); err != nil {
+	if err := ignoreShared(ctx, conn, true); err != nil {
 		return err
 	}
-	return awaitLoaded(ctx, conn)
+	if err := beginLoading(ctx, conn, devices); err != nil {
+		return err
+	}
+	if err := awaitLoaded(ctx, conn); err != nil {
+		return err
+	}
+	return ignoreShared(ctx, conn, false) // the machine may sleep
 }
 
 // wantTemplate has the template for machines like this one made, whose guest has booted.

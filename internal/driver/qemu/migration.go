@@ -62,6 +62,13 @@ func beginMigration(ctx context.Context, conn *qmp.Client, stream *os.File) erro
 	return conn.Run(ctx, "migrate", map[string]any{"uri": "fd:" + memoryFD}, nil)
 }
 
+// ignoreShared sets whether QEMU leaves out memory that is in a file when it saves, and does not expect it when it loads.
+func ignoreShared(ctx context.Context, conn *qmp.Client, on bool) error {
+	return conn.Run(ctx, "migrate-set-capabilities", map[string]any{
+		"capabilities": []any{map[string]any{"capability": "x-ignore-shared", "state": on}},
+	}, nil)
+}
+
 // awaitMigration waits until QEMU has saved its memory.
 func awaitMigration(ctx context.Context, conn *qmp.Client) error {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)

@@ -70,7 +70,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	}
 	m.mu.Lock()
 	started := *m.startedWith()
-	boot := m.def.BootMemory
+	boot, shared := m.def.BootMemory, m.def.MemoryShared
 	m.mu.Unlock()
 	defer m.notifyChange()
 	m.changeDisks()
@@ -83,7 +83,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	}
 	err = errors.Join(
 		resizeDisk(ctx, conn, &started, machine.DiskBytes),
-		setMemory(ctx, conn, &started, machine.MemoryBytes, boot),
+		setMemory(ctx, conn, &started, machine.MemoryBytes, boot, shared),
 	)
 	if d.plugs {
 		err = errors.Join(err, addProcessors(ctx, conn, &started, machine.MilliCPU))
@@ -141,8 +141,8 @@ func resizeDisk(ctx context.Context, conn *qmp.Client, started *backend.Machine,
 }
 
 // setMemory sets the guest's memory. It plugs more if necessary and possible; the rest is in the
-// balloon.
-func setMemory(ctx context.Context, conn *qmp.Client, started *backend.Machine, wanted, boot int64) error {
+// balloon. Memory that is shared with a template is not taken from the guest, because the host would have no more of it.
+func setMemory(ctx context.Context, conn *qmp.Client, started *backend.Machine, wanted, boot int64, shared bool) error {
 	if boot == 0 {
 		return nil
 	}
@@ -151,7 +151,7 @@ func setMemory(ctx context.Context, conn *qmp.Client, started *backend.Machine, 
 		return err
 	}
 	target := min(wanted, boot+plugged)
-	if target == started.MemoryBytes {
+	if target == started.MemoryBytes || shared && target < started.MemoryBytes {
 		return nil
 	}
 	if err := conn.Run(ctx, "balloon", map[string]any{"value": target}, nil); err != nil {

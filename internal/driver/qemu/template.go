@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,8 +25,10 @@ import (
 const (
 	// templateFile describes a template.
 	templateFile = "template.json"
-	// templateMemory is the memory of a template, as QEMU writes it.
-	templateMemory = "memory"
+	// templateMemory is the memory of the guest of a template, with holes for what is zero, and templateDevices is the state of its
+	// devices, as QEMU writes it.
+	templateMemory  = "memory"
+	templateDevices = "devices"
 	// makingDir is the name of the directory of the template that is being made.
 	makingDir = "making"
 	// maxTemplates and maxTemplateBytes limit the templates of a host. Those that were not used for the longest time go first.
@@ -35,6 +36,8 @@ const (
 	maxTemplateBytes = 2 << 30
 	// templateKeep is how long a template is kept after its last use.
 	templateKeep = 7 * 24 * time.Hour
+	// sharedKeep is how long a template is kept in memory after its last use.
+	sharedKeep = time.Hour
 	// templateRetry is the time after which a template that could not be made is tried again.
 	templateRetry = time.Hour
 )
@@ -47,14 +50,14 @@ type template struct {
 	Build string `json:"build"`
 	// QEMU is the version of QEMU.
 	QEMU string `json:"qemu"`
-	// Size and SHA256 are those of the memory.
+	// Size and SHA256 are those of the memory and of the state of the devices, see copyMemory.
 	Size   int64  `json:"size"`
 	SHA256 string `json:"sha256"`
 
 	// used is when a machine was started from it.
 	used time.Time
-	// checked is the stamp of the memory when its digest was right.
-	checked fileStamp
+	// shared is the template in memory; nil if it is only on the disk.
+	shared *sharedMemory
 }
 
 // templates are the templates of a host. They are made one at a time.
@@ -164,7 +167,7 @@ func (d *Driver) templateBuild() (string, error) {
 		return "", err
 	}
 	sum := sha256.New()
-	fmt.Fprintf(sum, "1\n%s\n", guest)
+	fmt.Fprintf(sum, "2\n%s\n", guest)
 	for _, path := range append([]string{d.binary}, firmwareFiles(d.binary)...) {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -195,8 +198,8 @@ func (t *templates) key(l *launch) (build, key string, err error) {
 	return build, hex.EncodeToString(sum[:]), nil
 }
 
-// find returns the template for a machine; the error says why there is none. It opens the memory, whose digest is right.
-func (t *templates) find(l *launch) (*template, *os.File, error) {
+// find returns the template for a machine, and opens its memory; the error says why there is none.
+func (t *templates) find(l *launch) (*template, *sharedMemory, error) {
 	if why := noTemplate(&l.machine); why != "" {
 		return nil, nil, errors.New(why)
 	}
@@ -214,50 +217,34 @@ func (t *templates) find(l *launch) (*template, *os.File, error) {
 	if found == nil {
 		return nil, nil, errors.New("there is no template for its shape yet")
 	}
-	memory, err := t.openMemory(found)
+	shared, err := t.openShared(found)
 	if err != nil {
 		t.removeLocked(found)
 		return nil, nil, fmt.Errorf("its template cannot be used: %w", err)
 	}
 	found.used = time.Now()
 	_ = os.Chtimes(t.path(key, templateFile), found.used, found.used) // the next manager may remove it sooner
-	return found, memory, nil
+	return found, shared, nil
 }
 
-// openMemory opens the memory of a template, and checks its digest once for each manager; t.mu is held.
-func (t *templates) openMemory(found *template) (*os.File, error) {
-	memory, err := os.Open(t.path(found.Key, templateMemory))
-	if err != nil {
-		return nil, err
+// openShared opens the memory of a template, and reads it first if it is only on the disk; t.mu is held.
+func (t *templates) openShared(found *template) (*sharedMemory, error) {
+	if found.shared == nil {
+		shared, err := readShared(t.path(found.Key, templateMemory), t.path(found.Key, templateDevices), found.SHA256)
+		if err != nil {
+			return nil, err
+		}
+		found.shared = shared
 	}
-	info, err := memory.Stat()
-	if err != nil {
-		return nil, errors.Join(err, memory.Close())
-	}
-	stamp := fileStamp{info.Size(), info.ModTime()}
-	if stamp == found.checked {
-		return memory, nil
-	}
-	digest, err := digestOf(memory)
-	if err == nil && (stamp.Size != found.Size || digest != found.SHA256) {
-		err = errors.New("its memory is damaged: it has another SHA-256 digest than it had")
-	}
-	if err == nil {
-		_, err = memory.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		return nil, errors.Join(err, memory.Close())
-	}
-	found.checked = stamp
-	return memory, nil
+	return found.shared.open()
 }
 
-func digestOf(file *os.File) (string, error) {
-	sum := sha256.New()
-	if _, err := io.CopyBuffer(sum, onlyReader{file}, make([]byte, 1<<20)); err != nil {
-		return "", err
+// unload leaves a template on the disk only; templates.mu is held.
+func (t *template) unload() {
+	if t.shared != nil {
+		_ = t.shared.Close() // nothing was written
+		t.shared = nil
 	}
-	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
 // drop removes a template that QEMU does not accept. It is not made again soon.
@@ -271,6 +258,7 @@ func (t *templates) drop(found *template) {
 // removeLocked removes a template; t.mu is held. Machines that are being started from it have its memory open.
 func (t *templates) removeLocked(found *template) {
 	delete(t.all, found.Key)
+	found.unload()
 	if err := os.RemoveAll(t.path(found.Key)); err != nil {
 		t.d.options.Log.Error(err, "Could not remove a template; the next manager does", "template", found.Key)
 	}
@@ -313,6 +301,11 @@ func (t *templates) collectLocked(now time.Time) {
 		all = append(all, each)
 	}
 	slices.SortFunc(all, func(a, b *template) int { return cmp.Or(b.used.Compare(a.used), strings.Compare(a.Key, b.Key)) })
+	for _, each := range all {
+		if now.Sub(each.used) > sharedKeep {
+			each.unload()
+		}
+	}
 	for _, each := range excess(all, now) {
 		t.removeLocked(each)
 	}

@@ -1,20 +1,22 @@
 package qemu
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -105,6 +107,11 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 	t.Logf("a machine from a template has its address after %v", time.Since(began))
 	if !w.wasInstant(first) {
 		t.Error("the second start was no start from the template")
+	}
+	first.Hash, first.MemoryBytes = "2", 96<<20
+	w.do(w.driver.Reconfigure(t.Context(), first))
+	if pending := w.server().Pending; !slices.Equal(pending, []string{"resource.memory"}) {
+		t.Errorf("with memory that is shared and should shrink, pending are %v", pending)
 	}
 	w.remove()
 }
@@ -207,10 +214,16 @@ func TestMachineBootsWithoutATemplate(t *testing.T) {
 				return err
 			}
 			content := []byte("not what QEMU writes")
-			sum := sha256.Sum256(content)
-			found.Size, found.SHA256 = int64(len(content)), hex.EncodeToString(sum[:])
+			from, err := os.OpenFile(memory, os.O_RDWR, 0)
+			if err != nil {
+				return err
+			}
+			defer from.Close()
+			if found.Size, found.SHA256, err = copyMemory(from, from, content); err != nil {
+				return err
+			}
 			raw, err := json.Marshal(found)
-			return errors.Join(err, os.WriteFile(memory, content, 0o600), os.WriteFile(filepath.Join(dir, templateFile), raw, 0o600))
+			return errors.Join(err, os.WriteFile(filepath.Join(dir, templateDevices), content, 0o600), os.WriteFile(filepath.Join(dir, templateFile), raw, 0o600))
 		}},
 	} {
 		w.do(w.driver.Create(t.Context(), machine))
@@ -251,6 +264,64 @@ func TestNoTemplate(t *testing.T) {
 		if got := noTemplate(&machine); got != want {
 			t.Errorf("noTemplate is %q, want %q", got, want)
 		}
+	}
+}
+
+// What is read from the disk is what was written, without room for what is zero, and nobody can change it.
+func TestSharedMemory(t *testing.T) {
+	const size = 64 << 20
+	dir := t.TempDir()
+	guest, err := newMemory(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer guest.Close()
+	last := bytes.Repeat([]byte("last"), memoryPage/4)
+	for place, page := range map[int64][]byte{3<<20 + 5: []byte("first"), size - memoryPage: last, 9 << 20: make([]byte, 1<<20)} {
+		if _, err := guest.WriteAt(page, place); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := &template{}
+	if err := os.WriteFile(filepath.Join(dir, templateDevices), []byte("devices"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := made.write(dir, guest); err != nil || made.Size != 2*memoryPage+int64(len("devices")) {
+		t.Fatalf("a template of %d bytes, %v", made.Size, err)
+	}
+	read := func() (*sharedMemory, error) {
+		return readShared(filepath.Join(dir, templateMemory), filepath.Join(dir, templateDevices), made.SHA256)
+	}
+	first, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared, err := first.open()
+	if err := errors.Join(err, first.Close()); err != nil {
+		t.Fatal(err)
+	}
+	defer shared.Close()
+	want, got := make([]byte, size), make([]byte, size)
+	if _, err := guest.ReadAt(want, 0); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := shared.memory.ReadAt(got, 0); n != size || !bytes.Equal(want, got) {
+		t.Errorf("other memory was read: %d bytes, %v", n, err)
+	}
+	if state, err := io.ReadAll(shared.devices); string(state) != "devices" {
+		t.Errorf("the state of the devices is %q, %v", state, err)
+	}
+	if _, err := shared.memory.WriteAt(last, 0); err == nil {
+		t.Error("it can be written")
+	}
+	if err := unix.Fallocate(int(shared.memory.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, size-memoryPage, memoryPage); err == nil {
+		t.Error("memory of all machines can be discarded")
+	}
+	if err := os.Truncate(filepath.Join(dir, templateMemory), size-1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := read(); err == nil {
+		t.Error("a damaged template can be read")
 	}
 }
 

@@ -95,6 +95,12 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 	if l.initrd, err = readable(l.initrd, filepath.Join(dir, initrdFile), l.user); err != nil {
 		return err
 	}
+	guest, err := newMemory(l.machine.MemoryBytes)
+	if err != nil {
+		return err
+	}
+	defer guest.Close()
+	l.memory = memoryPath(guest)
 	step("template prepared")
 	err = t.boot(ctx, l, made, dir)
 	ending, cancelEnding := context.WithTimeout(context.WithoutCancel(ctx), networkTimeout)
@@ -103,17 +109,7 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 		return err
 	}
 	step("template ended")
-	memory, err := os.Open(filepath.Join(dir, templateMemory))
-	if err != nil {
-		return err
-	}
-	defer memory.Close()
-	info, err := memory.Stat()
-	if err != nil {
-		return err
-	}
-	made.Size = info.Size()
-	if made.SHA256, err = digestOf(memory); err != nil {
+	if err := made.write(dir, guest); err != nil {
 		return err
 	}
 	for _, name := range []string{serialLog, monitorSocket, humanSocket, consoleSocket, agentSocket, kernelFile, initrdFile} {
@@ -127,12 +123,26 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 	return nil
 }
 
+// write writes the memory of the guest to the disk.
+func (t *template) write(dir string, guest *os.File) error {
+	devices, err := os.ReadFile(filepath.Join(dir, templateDevices))
+	if err != nil {
+		return err
+	}
+	memory, err := os.OpenFile(filepath.Join(dir, templateMemory), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	t.Size, t.SHA256, err = copyMemory(memory, guest, devices)
+	return errors.Join(err, memory.Close())
+}
+
 // awaitCalm waits until no machine is being started.
 func (t *templates) awaitCalm(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, templatePoll, true, func(context.Context) (bool, error) { return len(t.d.starting) == 0, nil })
 }
 
-// boot boots the guest and saves its memory.
+// boot boots the guest until it waits.
 func (t *templates) boot(ctx context.Context, l *launch, made *template, dir string) error {
 	confinement, _ := l.confinement()
 	path, argv := confinement.Command(t.d.binary, l.arguments()...)
@@ -281,21 +291,24 @@ func inflate(ctx context.Context, conn *qmp.Client, size int64) error {
 	})
 }
 
-// saveTemplate saves the memory of the guest.
+// saveTemplate saves the state of the devices of the guest; its memory stays as it is.
 func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir string) error {
 	var err error
 	if made.QEMU, err = queryVersion(ctx, conn); err != nil {
 		return err
 	}
-	memory, err := os.OpenFile(filepath.Join(dir, templateMemory), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	devices, err := os.OpenFile(filepath.Join(dir, templateDevices), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	defer memory.Close()
+	defer devices.Close()
 	if err := conn.Run(ctx, "stop", nil, nil); err != nil {
 		return err
 	}
-	if err := beginMigration(ctx, conn, memory); err != nil {
+	if err := ignoreShared(ctx, conn, true); err != nil {
+		return err
+	}
+	if err := beginMigration(ctx, conn, devices); err != nil {
 		return err
 	}
 	return awaitMigration(ctx, conn)

@@ -183,7 +183,7 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	m.removeSockets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.def.HostPorts, m.def.StopRun = published, ""
+	m.def.HostPorts, m.def.StopRun, m.def.MemoryShared = published, "", false
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}
