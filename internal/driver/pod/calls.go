@@ -72,11 +72,15 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
+	isAsleep := rec.isAsleep(pod)
 	if pod != nil {
 		if over, err := d.clear(ctx, pod); !over || err != nil {
 			return err
 		}
 		step("old Pod deleted")
+	}
+	if isAsleep && rec.Started != nil {
+		return d.begin(ctx, secret, rec.wake(machine), machine.Seed, rec.Asleep)
 	}
 	applied := withImage(machine, rec)
 	claims, err := d.claims(ctx, machine.Identity)
@@ -91,15 +95,22 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
-	*rec = record{Machine: applied, Run: rand.String(10), DiskRefused: refused}
-	if err := d.writeRecord(ctx, secret, rec, machine.Seed); err != nil {
+	next := &record{Machine: applied, Started: &fitted, SeedSum: sumOf(machine.Seed), Run: rand.String(10), DiskRefused: refused, Epoch: rec.Epoch}
+	return d.begin(ctx, secret, next, machine.Seed, nil, func() error { return d.removeOthers(ctx, &applied, claims) })
+}
+
+// begin begins a run: its record, what is to be done then, and its Pod. before is how the machine was asleep; nil if it was not.
+func (d *Driver) begin(ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed, before *asleep, then ...func() error) error {
+	if err := d.writeRecord(ctx, secret, rec, seed); err != nil {
 		return err
 	}
 	step("run recorded")
-	if err := d.removeOthers(ctx, &applied, claims); err != nil {
-		return err
+	for _, do := range then {
+		if err := do(); err != nil {
+			return err
+		}
 	}
-	next, err := newPod(&fitted, d.images, rec.Run, seedSum(secret))
+	next, err := newPod(rec, d.images, before != nil)
 	if err != nil {
 		return err
 	}
@@ -109,14 +120,15 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		return backend.ErrInProgress // another manager was faster
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		// A quota or a policy, for example. The attempt is over.
-		rec.Failure = &failure{Message: err.Error(), At: time.Now()}
-		return d.writeRecord(ctx, secret, rec, machine.Seed)
+		rec.Failure, rec.Asleep = &failure{Message: err.Error(), At: time.Now()}, before
+		return d.writeRecord(ctx, secret, rec, seed)
 	case err != nil:
 		return typed("create the Pod "+next.Name, err)
 	}
 	step("Pod created")
+	id := rec.Machine.Identity
 	d.await(ctx, func() bool {
-		seen, err := read[corev1.Pod](ctx, d.cache, machine.Identity)
+		seen, err := read[corev1.Pod](ctx, d.cache, id)
 		return err == nil && seen != nil && seen.UID == next.UID
 	})
 	return backend.ErrInProgress
@@ -189,17 +201,24 @@ func (d *Driver) writeRecord(ctx context.Context, secret *corev1.Secret, rec *re
 }
 
 // await waits until the watch has a change of this driver: the controller then never sees the state before it.
-func (d *Driver) await(ctx context.Context, seen func() bool) {
-	deadline := time.Now().Add(seenTimeout)
+func (d *Driver) await(ctx context.Context, seen func() bool) { d.awaitFor(ctx, seenTimeout, seen) }
+
+// awaitFor is await with another timeout. It reports whether the watch has the change.
+func (d *Driver) awaitFor(ctx context.Context, timeout time.Duration, seen func() bool) bool {
+	deadline := time.Now().Add(timeout)
 	ticker := time.NewTicker(seenInterval)
 	defer ticker.Stop()
-	for !seen() && time.Now().Before(deadline) {
+	for !seen() {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-ticker.C:
 		}
+		if !time.Now().Before(deadline) {
+			return false
+		}
 	}
+	return true
 }
 
 // Stop implements backend.Driver. The record comes first, so that the end of the run counts as requested.
@@ -220,7 +239,7 @@ func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Durat
 		run = pod.Annotations[annotationRun]
 	}
 	if !rec.Stopped || rec.Run != run {
-		rec.Stopped, rec.Run = true, run
+		rec.Stopped, rec.Run, rec.Asleep, rec.Epoch = true, run, nil, run
 		if err := d.writeRecord(ctx, secret, rec, seedOf(secret)); err != nil {
 			return err
 		}
@@ -250,11 +269,6 @@ func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dura
 		return err == nil && (seen == nil || seen.UID != pod.UID || seen.DeletionTimestamp != nil)
 	})
 	return backend.ErrInProgress
-}
-
-// Sleep implements backend.Driver.
-func (d *Driver) Sleep(context.Context, backend.Identity, backend.SleepOptions) error {
-	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped, and remove spec.powerSchedule and spec.idle", backend.ErrInvalid)
 }
 
 // Reconfigure implements backend.Driver. All changes wait for the next start.
@@ -325,6 +339,9 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if gone, err := d.removePod(ctx, id, options.Grace); err != nil || !gone {
 		return err
 	}
+	d.mu.Lock()
+	delete(d.sleeps, id.UID)
+	d.mu.Unlock()
 	d.await(ctx, func() bool {
 		secret, err := read[corev1.Secret](ctx, d.cache, id)
 		pod, podErr := read[corev1.Pod](ctx, d.cache, id)

@@ -41,6 +41,9 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 	if pod == nil {
 		s.ID = objectName(s.UID)
 		s.Ended = endWithoutPod(rec)
+		if rec.isAsleep(nil) {
+			describeAsleep(&s, rec, nil)
+		}
 		return s, nil
 	}
 	if secret == nil {
@@ -53,6 +56,9 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		s.Ended = endOf(pod, status)
 		if stopped {
 			s.Ended.Cause, s.Ended.Message = backend.CauseRequested, ""
+		}
+		if rec.isAsleep(pod) {
+			describeAsleep(&s, rec, pod)
 		}
 		if pod.DeletionTimestamp != nil {
 			// Kubelet is about to confirm that it is gone. Only then can its successor be created.
@@ -245,11 +251,10 @@ func endOf(pod *corev1.Pod, status *corev1.ContainerStatus) *backend.Ended {
 	}
 	terminated := status.State.Terminated
 	ended.StartedAt, ended.At = terminated.StartedAt.Time, terminated.FinishedAt.Time
-	var report launcher.Ended
-	switch err := json.Unmarshal([]byte(terminated.Message), &report); {
+	switch report, ok := reportOf(status); {
 	case terminated.Reason == "OOMKilled":
 		ended.Cause, ended.Message = backend.CauseError, "it exceeded the memory limit of its Pod"
-	case err == nil && report.Cause != "":
+	case ok:
 		ended.Cause, ended.Message = backend.Cause(report.Cause), report.Message
 	default:
 		ended.Cause, ended.Message = backend.CauseHost, fmt.Sprintf("its launcher exited with status %d", terminated.ExitCode)
@@ -258,6 +263,15 @@ func endOf(pod *corev1.Pod, status *corev1.ContainerStatus) *backend.Ended {
 		}
 	}
 	return ended
+}
+
+// reportOf returns what a launcher has reported when it ended; false if it has not.
+func reportOf(status *corev1.ContainerStatus) (report launcher.Ended, ok bool) {
+	if status == nil || status.State.Terminated == nil {
+		return report, false
+	}
+	err := json.Unmarshal([]byte(status.State.Terminated.Message), &report)
+	return report, err == nil && report.Cause != ""
 }
 
 // describePod returns why kubelet or a controller has ended a Pod.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -51,7 +50,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}, launchers: &simulated{servers: map[types.UID]*httptest.Server{}}}
+	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}, launchers: newSimulated()}
 	for _, name := range c.namespaces {
 		_, err := api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -119,7 +118,7 @@ func (c *cluster) open(t *testing.T) backend.Driver {
 func (c *cluster) machine(uid types.UID) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: uid, Namespace: c.namespaces[0], Name: "vm", Cluster: "cluster"},
-		MilliCPU: 1000, MemoryBytes: 128 << 20, StorageClass: className, Hash: "1",
+		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, StorageClass: className, Hash: "1",
 	}
 }
 
@@ -195,6 +194,11 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 		return nil // see TestNeverTwice
 	case pod.DeletionTimestamp != nil:
 		return c.end(ctx, pod, launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"})
+	case c.launchers.isFalling(pod.UID):
+		if isOver(pod) {
+			return nil
+		}
+		return c.end(ctx, pod, launcher.Ended{Cause: launcher.CauseAsleep, SavedBytes: 1 << 20})
 	case pod.Status.Phase == corev1.PodPending:
 		pod.Status.Phase, pod.Status.PodIPs = corev1.PodRunning, []corev1.PodIP{{IP: "10.0.0.1"}}
 		pod.Status.PodIP = "10.0.0.1"

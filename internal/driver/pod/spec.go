@@ -41,6 +41,8 @@ const (
 	labelDisk = "cloudnative.tw/virtualmachine-disk"
 	// annotationPolicy is what happens to a disk, other than the root disk, that is removed.
 	annotationPolicy = "cloudnative.tw/virtualmachine-disk-policy"
+	// annotationMemory is the part of a claim, in bytes, that is for the memory of a machine that is asleep.
+	annotationMemory = "cloudnative.tw/virtualmachine-memory"
 	// annotationTemplate is the checksum of the PodTemplate of a run.
 	annotationTemplate = "cloudnative.tw/virtualmachine-template"
 )
@@ -128,9 +130,11 @@ func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 // images are the images of a Pod.
 type images struct{ launcher, guest string }
 
-// newPod returns the Pod of a run. It has what Pod Security "restricted" demands.
-func newPod(machine *backend.Machine, images images, run, seedSum string) (*corev1.Pod, error) {
+// newPod returns the Pod of the run of a record, which wakes the machine if it is asleep. It has what Pod Security "restricted" demands.
+func newPod(rec *record, images images, isAsleep bool) (*corev1.Pod, error) {
+	machine := rec.Started
 	definition := newDefinition(machine)
+	definition.Asleep, definition.Epoch = isAsleep, rec.Epoch
 	raw, err := json.Marshal(definition)
 	if err != nil {
 		return nil, err
@@ -163,7 +167,7 @@ func newPod(machine *backend.Machine, images images, run, seedSum string) (*core
 			},
 		}},
 	}}
-	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = run, seedSum
+	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = rec.Run, rec.SeedSum
 	addTemplate(pod, machine.PodTemplate)
 	addVolumes(&pod.Spec, machine, images)
 	return pod, nil

@@ -3,12 +3,12 @@ package qemu
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // entropyBytes is the number of random bytes that a guest gets from its host.
@@ -20,7 +20,7 @@ func newEntropy() []byte {
 	return entropy
 }
 
-// startOnce starts QEMU, from a template if that is allowed and there is one. The error is an unusableError if the template
+// startOnce starts QEMU, from a template if that is allowed and there is one. The error is a savedmemory.UnusableError if the template
 // cannot be used.
 func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instant bool) error {
 	var from *template
@@ -47,19 +47,19 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 	confinement, _ := l.confinement()
 	err = m.waitUp(ctx, proc, confinement)
 	if err == nil && from != nil {
-		if err = m.loadTemplate(ctx, from, memory); isUnusable(err) {
+		if err = m.loadTemplate(ctx, from, memory); savedmemory.IsUnusable(err) {
 			m.d.templates.drop(from)
 		}
 	}
 	return err
 }
 
-// loadTemplate makes the guest of a new QEMU that of a template. The error is an unusableError if the machine has to boot
+// loadTemplate makes the guest of a new QEMU that of a template. The error is a savedmemory.UnusableError if the machine has to boot
 // instead.
 func (m *machine) loadTemplate(ctx context.Context, from *template, memory *os.File) error {
 	conn, err := m.monitor()
 	if err != nil {
-		return unusable("%v", err)
+		return savedmemory.Unusable("%v", err)
 	}
 	m.setMoving(true)
 	err = loadFile(ctx, conn, from, memory)
@@ -73,26 +73,26 @@ func (m *machine) loadTemplate(ctx context.Context, from *template, memory *os.F
 		err = m.refresh(conn)
 	}
 	if err != nil && ctx.Err() == nil {
-		return unusable("%v", err)
+		return savedmemory.Unusable("%v", err)
 	}
 	return err
 }
 
 // loadFile makes a QEMU that waits for it load the memory of a template.
 func loadFile(ctx context.Context, conn *qmp.Client, from *template, memory *os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	ctx, cancel := context.WithTimeout(ctx, savedmemory.Timeout)
 	defer cancel()
-	version, err := queryVersion(ctx, conn)
+	version, err := savedmemory.Version(ctx, conn)
 	if err != nil {
 		return err
 	}
 	if version != from.QEMU {
 		return fmt.Errorf("QEMU %s made it, and this is %s", from.QEMU, version)
 	}
-	if err := beginLoading(ctx, conn, memory); err != nil {
+	if err := savedmemory.BeginLoading(ctx, conn, memory); err != nil {
 		return err
 	}
-	return awaitLoaded(ctx, conn)
+	return savedmemory.AwaitLoaded(ctx, conn)
 }
 
 // wantTemplate has the template for machines like this one made, whose guest has booted.
@@ -134,10 +134,4 @@ func (m *machine) endIfWaiting() {
 	if waits {
 		_ = m.begin(backend.TaskStart, m.endQEMU) // it continues in the background
 	}
-}
-
-// isUnusable reports whether saved memory or a template cannot be used.
-func isUnusable(err error) bool {
-	why := (*unusableError)(nil)
-	return errors.As(err, &why)
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 const (
@@ -54,7 +55,7 @@ type template struct {
 	// used is when a machine was started from it.
 	used time.Time
 	// checked is the stamp of the memory when its digest was right.
-	checked fileStamp
+	checked savedmemory.FileStamp
 }
 
 // templates are the templates of a host. They are made one at a time.
@@ -234,7 +235,7 @@ func (t *templates) openMemory(found *template) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, memory.Close())
 	}
-	stamp := fileStamp{info.Size(), info.ModTime()}
+	stamp := savedmemory.FileStamp{Size: info.Size(), Modified: info.ModTime()}
 	if stamp == found.checked {
 		return memory, nil
 	}
@@ -254,7 +255,7 @@ func (t *templates) openMemory(found *template) (*os.File, error) {
 
 func digestOf(file *os.File) (string, error) {
 	sum := sha256.New()
-	if _, err := io.CopyBuffer(sum, onlyReader{file}, make([]byte, 1<<20)); err != nil {
+	if _, err := io.CopyBuffer(sum, struct{ io.Reader }{file}, make([]byte, 1<<20)); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(sum.Sum(nil)), nil

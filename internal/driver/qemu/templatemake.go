@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -284,7 +285,7 @@ func inflate(ctx context.Context, conn *qmp.Client, size int64) error {
 // saveTemplate saves the memory of the guest.
 func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir string) error {
 	var err error
-	if made.QEMU, err = queryVersion(ctx, conn); err != nil {
+	if made.QEMU, err = savedmemory.Version(ctx, conn); err != nil {
 		return err
 	}
 	memory, err := os.OpenFile(filepath.Join(dir, templateMemory), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -295,10 +296,10 @@ func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir str
 	if err := conn.Run(ctx, "stop", nil, nil); err != nil {
 		return err
 	}
-	if err := beginMigration(ctx, conn, memory); err != nil {
+	if err := savedmemory.BeginSaving(ctx, conn, memory); err != nil {
 		return err
 	}
-	return awaitMigration(ctx, conn)
+	return savedmemory.AwaitSaved(ctx, conn)
 }
 
 // endTemplateProcess ends the process of a template, also if its record was lost or damaged, and removes the record.
