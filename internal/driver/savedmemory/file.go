@@ -74,7 +74,8 @@ func compress(ctx context.Context, to io.Writer, stream *os.File) error {
 		return err
 	}
 	if _, err := io.CopyBuffer(encoder, &timedStream{ctx, stream}, make([]byte, 1<<20)); err != nil {
-		return errors.Join(err, encoder.Close())
+		_ = encoder.Close() // it has the same error
+		return err
 	}
 	return encoder.Close()
 }
