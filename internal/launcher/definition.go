@@ -31,6 +31,8 @@ const (
 	// SleepPath is the path at which it puts the machine to sleep. The response comes when it is asleep, which ends it, or runs on
 	// because it cannot sleep.
 	SleepPath = "/sleep"
+	// PowerOffPath is the path at which it says that its Pod is about to be deleted to power the machine off, and not to move it.
+	PowerOffPath = "/power-off"
 	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
 	ProgressPath = "/progress"
 	// PortParameter is the parameter of DialPath with that port.
@@ -77,6 +79,8 @@ type Definition struct {
 	// Asleep means that the machine is asleep: without its memory, which is on the volume of the root disk, it ends with
 	// CauseMemoryLost. Otherwise, it goes on with such memory if there is one.
 	Asleep bool `json:"asleep,omitempty"`
+	// SleepWhenEvicted means that the machine is put to sleep when its Pod is deleted, unless PowerOffPath was called before.
+	SleepWhenEvicted bool `json:"sleepWhenEvicted,omitempty"`
 	// Epoch changes when saved memory becomes void: that of another epoch is discarded.
 	Epoch string `json:"epoch,omitempty"`
 	// ReadyPort is the port of ReadyPath.

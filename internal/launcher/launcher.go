@@ -65,6 +65,8 @@ type launcher struct {
 	// shape is a digest of its devices.
 	shape   string
 	sleeper *sleeper
+	// powersOff means that the Pod is about to be deleted to power the machine off.
+	powersOff atomic.Bool
 	// savedBytes is the size of the memory that was saved.
 	savedBytes int64
 	// memory is the saved memory that the machine goes on with; nil if it boots. loading means that it is being loaded.
@@ -93,6 +95,7 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
 	mux.HandleFunc("POST "+SleepPath, l.access.guard(l.serveSleep))
+	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
@@ -281,9 +284,17 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 			if l.sleeper.end(err) == nil {
 				return CauseAsleep, call(conn, "quit")
 			}
+			if stopping == nil {
+				_, _ = fmt.Fprintf(l.messages, "The machine is powered off, because it cannot sleep: %v\n", err) // a message only
+				button.Reset(powerInterval)
+			}
 			continue
 		case <-stopping:
 			stopping = nil
+			if l.definition.SleepWhenEvicted && !l.powersOff.Load() {
+				l.sleeper.begin(func() error { return l.saveMemory(conn) })
+				continue
+			}
 			button.Reset(powerInterval)
 		case <-button.C:
 		}

@@ -457,3 +457,41 @@ func TestQEMUDiesDuringSleep(t *testing.T) {
 		m.kill()
 	}
 }
+
+// A machine that sleeps when it is evicted does so when its Pod is deleted, unless it is to be powered off, or cannot sleep.
+func TestEvictedMachineSleeps(t *testing.T) {
+	t.Cleanup(func() { atomicfile.Fault = func(string, string) error { return nil } })
+	m := newMachine(t)
+	m.token()
+	m.definition.DiskBytes, m.definition.SleepWhenEvicted = 64<<20, true
+	m.run()
+	m.awaitReady()
+	m.stop()
+	if ended := m.awaitEnd(); ended.Cause != CauseAsleep || ended.SavedBytes == 0 {
+		t.Fatalf("it was evicted, and ended as %+v", ended)
+	}
+	m.run()
+	m.awaitReady()
+	if !m.wasWoken() {
+		t.Error("it was not woken")
+	}
+	if response := m.call(manager(), PowerOffPath, token, nil); response.StatusCode != http.StatusOK {
+		t.Errorf("the announcement: %s", response.Status)
+	}
+	m.stop()
+	if ended := m.awaitEnd(); ended.Cause != CauseHost || m.hasMemory() {
+		t.Errorf("it was powered off, and ended as %+v", ended)
+	}
+	m.run()
+	m.awaitReady()
+	atomicfile.Fault = func(operation, path string) error {
+		if operation+" "+filepath.Base(path) == "write "+savedmemory.Part {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	m.stop()
+	if ended := m.awaitEnd(); ended.Cause != CauseHost || m.hasMemory() {
+		t.Errorf("its volume is full, and it ended as %+v", ended)
+	}
+}

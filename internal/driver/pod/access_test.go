@@ -29,12 +29,14 @@ type simulated struct {
 	// falling are the Pods whose machines fall asleep; awake is why none of them can, if it is not empty.
 	falling map[types.UID]bool
 	awake   string
+	// powersOff are the Pods that are about to be deleted to power their machines off.
+	powersOff map[types.UID]bool
 	// importing is the answer about the import of an image; empty means that there is none.
 	importing string
 }
 
 func newSimulated() *simulated {
-	return &simulated{servers: map[types.UID]*httptest.Server{}, falling: map[types.UID]bool{}}
+	return &simulated{servers: map[types.UID]*httptest.Server{}, falling: map[types.UID]bool{}, powersOff: map[types.UID]bool{}}
 }
 
 // isImporting reports whether the launchers import an image, so that their Pods are not ready.
@@ -62,6 +64,16 @@ func (s *simulated) serveSleep(uid types.UID, w http.ResponseWriter, r *http.Req
 		return
 	}
 	<-r.Context().Done()
+}
+
+// endOf returns how the machine in a Pod ends when that is deleted.
+func (s *simulated) endOf(pod *corev1.Pod) launcher.Ended {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if definition, _ := definitionOf(pod); definition.SleepWhenEvicted && !s.powersOff[pod.UID] {
+		return launcher.Ended{Cause: launcher.CauseAsleep, SavedBytes: 1 << 20}
+	}
+	return launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"}
 }
 
 // refuseSleep makes machines stay awake, with a reason.
@@ -134,6 +146,10 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 		s.serveProgress(w)
 	case r.URL.Path == launcher.SleepPath:
 		s.serveSleep(uid, w, r)
+	case r.URL.Path == launcher.PowerOffPath:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.powersOff[uid] = true
 	case r.URL.Path == launcher.PausePath, r.URL.Path == launcher.ResumePath:
 	case r.URL.Path == launcher.DialPath:
 		http.Error(w, "the guest refuses the connection", http.StatusBadGateway)

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -79,8 +80,12 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		}
 		step("old Pod deleted")
 	}
+	if err := d.keepBudget(ctx, &machine, &rec.Machine); err != nil {
+		return err
+	}
 	if isAsleep && rec.Started != nil {
-		return d.begin(ctx, secret, rec.wake(machine), machine.Seed, rec.Asleep)
+		mustBe, before := pod != nil || rec.Asleep != nil, cmp.Or(rec.Asleep, &asleep{At: time.Now()})
+		return d.begin(ctx, secret, rec.wake(machine), machine.Seed, before, mustBe)
 	}
 	applied := withImage(machine, rec)
 	claims, err := d.claims(ctx, machine.Identity)
@@ -96,11 +101,17 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	next := &record{Machine: applied, Started: &fitted, SeedSum: sumOf(machine.Seed), Run: rand.String(10), DiskRefused: refused, Epoch: rec.Epoch}
-	return d.begin(ctx, secret, next, machine.Seed, nil, func() error { return d.removeOthers(ctx, &applied, claims) })
+	if rec.Stopped {
+		next.Epoch = rec.Run
+	}
+	return d.begin(ctx, secret, next, machine.Seed, nil, false, func() error { return d.removeOthers(ctx, &applied, claims) })
 }
 
-// begin begins a run: its record, what is to be done then, and its Pod. before is how the machine was asleep; nil if it was not.
-func (d *Driver) begin(ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed, before *asleep, then ...func() error) error {
+// begin begins a run: its record, what is to be done then, and its Pod. before is how the machine was asleep; nil if it was not. It
+// certainly was if it must have been.
+func (d *Driver) begin(
+	ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed, before *asleep, mustBeAsleep bool, then ...func() error,
+) error {
 	if err := d.writeRecord(ctx, secret, rec, seed); err != nil {
 		return err
 	}
@@ -110,7 +121,7 @@ func (d *Driver) begin(ctx context.Context, secret *corev1.Secret, rec *record, 
 			return err
 		}
 	}
-	next, err := newPod(rec, d.images, before != nil)
+	next, err := newPod(rec, d.images, mustBeAsleep)
 	if err != nil {
 		return err
 	}
@@ -238,14 +249,18 @@ func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Durat
 	if pod != nil {
 		run = pod.Annotations[annotationRun]
 	}
-	if !rec.Stopped || rec.Run != run {
-		rec.Stopped, rec.Run, rec.Asleep, rec.Epoch = true, run, nil, run
+	isOff := pod == nil || isOver(pod)
+	if !rec.Stopped || rec.Run != run || isOff && rec.Epoch != run {
+		rec.Stopped, rec.Run = true, run
+		if isOff { // a run that falls asleep now wakes to be powered off
+			rec.Asleep, rec.Epoch = nil, run
+		}
 		if err := d.writeRecord(ctx, secret, rec, seedOf(secret)); err != nil {
 			return err
 		}
 	}
 	step("stop recorded")
-	if pod == nil || isOver(pod) {
+	if isOff {
 		return nil // a Pod that is over keeps the log
 	}
 	return d.deletePod(ctx, pod, grace)
@@ -258,6 +273,7 @@ func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dura
 	if pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 0) <= seconds {
 		return backend.ErrInProgress
 	}
+	d.announceStop(ctx, pod)
 	err := d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(seconds))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return typed("delete the Pod "+pod.Name, err)
@@ -289,6 +305,9 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		if pod == nil {
 			return fmt.Errorf("%w: %s", backend.ErrNotFound, objectName(machine.UID))
 		}
+		if err := d.keepBudget(ctx, &machine, &backend.Machine{}); err != nil {
+			return err
+		}
 		return d.createSecret(ctx, &record{Machine: machine, Run: pod.Annotations[annotationRun]}, machine.Seed)
 	}
 	rec, err := recordOf(secret)
@@ -301,6 +320,9 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		return err
 	}
 	if err := d.makeClaims(ctx, &applied, &rec.Machine, claims); err != nil {
+		return err
+	}
+	if err := d.keepBudget(ctx, &applied, &rec.Machine); err != nil {
 		return err
 	}
 	rec.Machine = applied
@@ -324,6 +346,9 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 		return options.KeepAll || disk == rootDisk && options.KeepDisk || slices.Contains(options.KeepDisks, disk)
 	})
 	if err != nil {
+		return err
+	}
+	if err := d.removeBudget(ctx, id); err != nil {
 		return err
 	}
 	secret, err := read[corev1.Secret](ctx, d.client, id)

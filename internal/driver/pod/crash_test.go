@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -111,7 +112,7 @@ func killedMachine(namespace string) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: helperUID, Namespace: namespace, Name: "vm", Cluster: "cluster"},
 		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, StorageClass: className, Hash: "1",
-		Disks: []backend.Disk{{Name: "data", SizeBytes: 32 << 20}},
+		Disks: []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}, EvictionPolicy: v1alpha1.EvictionNone,
 	}
 }
 
@@ -136,7 +137,7 @@ func kubeconfig(t *testing.T) string {
 	return path
 }
 
-// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod and Secret and two claims, or none.
+// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod, Secret and budget and two claims, or none.
 func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	c := newCluster(t)
 	namespace := c.namespaces[0]
@@ -177,9 +178,9 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 					t.Errorf("after a kill at %q, the Pod was replaced", at)
 				}
 				want := map[drivertest.Goal][]string{
-					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim", "PersistentVolumeClaim"},
-					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim"},
-					drivertest.ToSleep:  {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim"},
+					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
+					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
+					drivertest.ToSleep:  {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
 					drivertest.ToDelete: nil,
 				}[way.Goal]
 				if got := c.kinds(t); !slices.Equal(got, want) {
@@ -189,7 +190,7 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 			must(drivertest.ToDelete)
 		})
 	}
-	for _, want := range []string{"claim created", "secret created", "run recorded", "Pod created", "stop recorded", "Pod is being deleted", "sleep requested", "sleep answered", "sleep recorded", "claim deleted", "secret deleted"} {
+	for _, want := range []string{"claim created", "secret created", "run recorded", "Pod created", "stop recorded", "Pod is being deleted", "sleep requested", "budget created", "budget deleted", "sleep answered", "sleep recorded", "claim deleted", "secret deleted"} {
 		if !seen[want] {
 			t.Errorf("no manager was killed at %q", want)
 		}

@@ -78,6 +78,9 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		describeRunning(&s, pod, secret, rec)
 		if pod.DeletionTimestamp != nil {
 			s.Task, s.Progress = backend.TaskStop, "the guest is powering off"
+			if definition, _ := definitionOf(pod); definition.SleepWhenEvicted && !stopped {
+				s.Task, s.Progress = backend.TaskSleep, "its Pod is being moved to another node"
+			}
 		}
 	}
 	return s, nil
@@ -216,6 +219,7 @@ func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
 		{"cloudInit", pod.Annotations[annotationSeed] != seedSum},
+		{"evictionPolicy", running.SleepWhenEvicted != wanted.SleepWhenEvicted},
 		{"podTemplate", pod.Annotations[annotationTemplate] != templateSum(rec.Machine.PodTemplate)},
 	} {
 		if field.differs {

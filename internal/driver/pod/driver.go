@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -105,6 +106,7 @@ var ours = func() labels.Selector {
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;create;patch;delete
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;delete
 
 // Missing returns an error if the driver has not all its images.
 func Missing(launcherImage, guestImage string) error {
@@ -120,7 +122,7 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), metricsv1beta1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), metricsv1beta1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	d := &Driver{

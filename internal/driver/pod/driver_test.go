@@ -90,7 +90,8 @@ func (c *cluster) clear() {
 		core := c.api.CoreV1()
 		err := errors.Join(core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, options),
 			core.Secrets(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options),
-			core.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options))
+			core.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options),
+			c.api.PolicyV1().PodDisruptionBudgets(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options))
 		if err != nil {
 			c.Errorf("clear up: %v", err)
 		}
@@ -193,7 +194,7 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	case pod.DeletionTimestamp != nil && len(pod.Finalizers) > 0:
 		return nil // see TestNeverTwice
 	case pod.DeletionTimestamp != nil:
-		return c.end(ctx, pod, launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"})
+		return c.end(ctx, pod, c.launchers.endOf(pod))
 	case c.launchers.isFalling(pod.UID):
 		if isOver(pod) {
 			return nil
@@ -253,7 +254,8 @@ func (c *cluster) leftovers(t *testing.T) (left []string) {
 		pods, err := c.api.CoreV1().Pods(namespace).List(t.Context(), options)
 		secrets, secretsErr := c.api.CoreV1().Secrets(namespace).List(t.Context(), options)
 		claims, claimsErr := c.api.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), options)
-		if err := errors.Join(err, secretsErr, claimsErr); err != nil {
+		budgets, budgetsErr := c.api.PolicyV1().PodDisruptionBudgets(namespace).List(t.Context(), options)
+		if err := errors.Join(err, secretsErr, claimsErr, budgetsErr); err != nil {
 			t.Fatal(err)
 		}
 		for i := range pods.Items {
@@ -264,6 +266,9 @@ func (c *cluster) leftovers(t *testing.T) (left []string) {
 		}
 		for i := range claims.Items {
 			left = append(left, "PersistentVolumeClaim "+claims.Items[i].Name)
+		}
+		for i := range budgets.Items {
+			left = append(left, "PodDisruptionBudget "+budgets.Items[i].Name)
 		}
 	}
 	return left

@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -38,6 +39,9 @@ func Validate(machine *backend.Machine) error {
 	}
 	if machine.SleepsOnSchedule && machine.DiskBytes == 0 {
 		return wrong("spec.powerSchedule", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or remove the field")
+	}
+	if machine.EvictionPolicy == v1alpha1.EvictionSleep && machine.DiskBytes == 0 {
+		return wrong("spec.evictionPolicy", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or another policy")
 	}
 	if machine.SleepsWhenIdle {
 		return wrong("spec.idle", "the driver pod does not know which machines are idle; remove the field, or use the driver qemu")

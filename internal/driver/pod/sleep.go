@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
@@ -43,12 +44,17 @@ type sleepTask struct {
 func (r *record) isAsleep(pod *corev1.Pod) bool {
 	switch {
 	case pod == nil:
-		return r.Asleep != nil && !r.Stopped
-	case !isOver(pod), r.Stopped && r.Run == pod.Annotations[annotationRun]:
-		return false
+		return !r.Stopped && (r.Asleep != nil || r.mayBeAsleep())
+	case !isOver(pod), r.Stopped && r.Epoch == pod.Annotations[annotationRun]:
+		return false // or its memory is void
 	}
 	report, ok := reportOf(machineStatus(pod))
 	return ok && report.Cause == launcher.CauseAsleep
+}
+
+// mayBeAsleep reports whether a machine whose Pod is gone has fallen asleep if it could: then that was recorded nowhere but on its volume.
+func (r *record) mayBeAsleep() bool {
+	return r.Run != "" && r.Failure == nil && r.Started != nil && r.Started.EvictionPolicy == v1alpha1.EvictionSleep
 }
 
 // describeAsleep describes a machine that is asleep.

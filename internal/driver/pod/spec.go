@@ -97,7 +97,7 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 	d := launcher.Definition{
 		UID: string(machine.UID), Namespace: machine.Namespace, Name: machine.Name,
 		CPUs: machine.MilliCPU / 1000, CPUModel: machine.CPUModel, MemoryBytes: machine.MemoryBytes, CodeMiB: guestCode,
-		DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort,
+		DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort, SleepWhenEvicted: machine.EvictionPolicy == v1alpha1.EvictionSleep,
 	}
 	for _, disk := range machine.Disks {
 		d.Disks = append(d.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
@@ -130,11 +130,11 @@ func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 // images are the images of a Pod.
 type images struct{ launcher, guest string }
 
-// newPod returns the Pod of the run of a record, which wakes the machine if it is asleep. It has what Pod Security "restricted" demands.
-func newPod(rec *record, images images, isAsleep bool) (*corev1.Pod, error) {
+// newPod returns the Pod of the run of a record. mustBeAsleep means that the machine is certainly asleep. It has what Pod Security "restricted" demands.
+func newPod(rec *record, images images, mustBeAsleep bool) (*corev1.Pod, error) {
 	machine := rec.Started
 	definition := newDefinition(machine)
-	definition.Asleep, definition.Epoch = isAsleep, rec.Epoch
+	definition.Asleep, definition.Epoch = mustBeAsleep, rec.Epoch
 	raw, err := json.Marshal(definition)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func newPod(rec *record, images images, isAsleep bool) (*corev1.Pod, error) {
 	pod := &corev1.Pod{ObjectMeta: newMeta(machine.Identity), Spec: corev1.PodSpec{
 		Hostname:                      hostName(machine.Name),
 		RestartPolicy:                 corev1.RestartPolicyNever, // the controller decides about restarts
-		TerminationGracePeriodSeconds: ptr.To[int64](usualGrace),
+		TerminationGracePeriodSeconds: ptr.To(graceOf(&definition)),
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
 		SecurityContext: &corev1.PodSecurityContext{

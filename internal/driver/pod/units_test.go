@@ -31,14 +31,17 @@ func newMachine() backend.Machine {
 
 func TestValidate(t *testing.T) {
 	for field, change := range map[string]func(*backend.Machine){
-		"":                       func(*backend.Machine) {},
+		"": func(m *backend.Machine) {
+			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy = 1<<30, true, v1alpha1.EvictionSleep
+		},
 		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
 		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
 		"spec.network":           func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
 		"spec.disks":             func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
 		"spec.display":           func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
 		"spec.onHostShutdown":    func(m *backend.Machine) { m.SleepsAtShutdown = true },
-		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true }, // without a disk
+		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },                 // without a disk
+		"spec.evictionPolicy":    func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionSleep }, // without a disk
 		"spec.idle":              func(m *backend.Machine) { m.SleepsWhenIdle = true },
 		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
 		"spec.restore":           func(m *backend.Machine) { m.IsRestored = true },
@@ -270,8 +273,17 @@ func TestDescribe(t *testing.T) {
 		}, backend.StateAsleep, "", "", backend.CauseStartFailed, "quota"},
 		"was stopped while it was asleep": {func(w *world) {
 			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseAsleep}, "Completed")
-			w.rec.Stopped = true
+			w.rec.Stopped, w.rec.Epoch = true, "one"
 		}, backend.StateStopped, "", "", backend.CauseRequested, ""},
+		"fell asleep when it was to be stopped": {func(w *world) {
+			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseAsleep}, "Completed")
+			w.rec.Stopped = true
+		}, backend.StateAsleep, "", "", "", ""},
+		"was evicted, and may sleep": {func(w *world) {
+			started := w.rec.Machine
+			started.EvictionPolicy = v1alpha1.EvictionSleep
+			w.pod, w.rec.Started = nil, &started
+		}, backend.StateAsleep, "", "", "", ""},
 		"powered off before it fell asleep": {func(w *world) {
 			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseGuestShutdown}, "Completed")
 			w.rec.Asleep = &asleep{}

@@ -76,6 +76,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"it is paused, and goes on", pauseInPod},
 		{"it sleeps without its Pod, and goes on", sleepInPod},
 		{"its memory is damaged while it sleeps, and it boots", damagedInPod},
+		{"its node is drained", drainInPod},
 		{"it is restarted, and keeps its disk", restartInPod},
 		{"its disk cannot grow here, and it starts", growInPod},
 		{"a disk is added, kept and removed", disksInPod},
@@ -241,6 +242,48 @@ func damagedInPod(t *testing.T, u *user) {
 	}
 	u.Until(t, "an event says why", func(out string) bool { return strings.Contains(out, "memory.zst has 1000 bytes") },
 		"kubectl", "get", "events", "--field-selector", "reason=MemoryLost", "-o", "jsonpath={.items[*].message}")
+}
+
+// drainInPod drains the node of the machine: with the policy none that is refused, and with sleep it goes on afterwards.
+func drainInPod(t *testing.T, u *user) {
+	policy := func(policy string) {
+		t.Helper()
+		u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"evictionPolicy":`+policy+`}}`)
+	}
+	node, uid := u.field(t, "nodes", "{.items[0].metadata.name}"), u.field(t, "virtualmachine/vm", "{.metadata.uid}")
+	drain := []string{"kubectl", "drain", node, "--pod-selector", ofMachines, "--force", "--delete-emptydir-data"}
+	policy(`"none"`)
+	u.Until(t, "its budget counts it", transcript.Is("1 0"), "kubectl", "get", "poddisruptionbudgets", "--selector", ofMachines,
+		"-o", "jsonpath={.items[*].status.currentHealthy} {.items[*].status.disruptionsAllowed}")
+	before := u.run(t)
+	transcript.Contains(t, u.Fails(t, 1, append(drain, "--timeout=5s")...), "disruption budget")
+	u.kubectl(t, "uncordon", node)
+	u.awaitMachine(t)
+	if now := u.run(t); now != before {
+		t.Errorf("it was evicted: the run %s was %s", now, before)
+	}
+
+	policy(`"sleep"`)
+	u.Until(t, "its budget is gone", transcript.Is(""), "kubectl", "get", "poddisruptionbudgets", "--selector", ofMachines, "-o", "name")
+	u.Until(t, "the change is pending", func(out string) bool { return strings.Contains(out, "evictionPolicy") },
+		"kubectl", "get", "virtualmachine", "vm", "-o", `jsonpath={.status.conditions[?(@.type=="RestartRequired")].message}`)
+	u.restart(t)
+	boot, run := u.page(t, "boot"), u.run(t)
+	most, began := watchProcesses(t, uid), time.Now()
+	u.OK(t, append(drain, "--timeout=120s")...)
+	t.Logf("drained after %.1f s", time.Since(began).Seconds())
+	if n := countQEMU(uid); n != 0 {
+		t.Errorf("%d QEMUs run on the node", n)
+	}
+	u.kubectl(t, "uncordon", node)
+	u.awaitOtherRun(t, run)
+	if now := u.page(t, "boot"); now != boot || boot == "" {
+		t.Errorf("its guest has booted: the boot %q was %q", now, boot)
+	}
+	if n := most(); n != 1 {
+		t.Errorf("it ran %d times at once", n)
+	}
+	policy("null") // the next restart applies it
 }
 
 // accessInPod reaches the machine by the access API, in a namespace that lets nobody in.
@@ -451,7 +494,7 @@ func deleteInPod(t *testing.T, u *user) {
 	began := time.Now()
 	u.kubectl(t, "delete", "virtualmachine", "vm", "--timeout", transcript.WaitTimeout.String())
 	t.Logf("deleted after %.1f s", time.Since(began).Seconds())
-	if left := u.kubectl(t, "get", "pods,secrets,pvc", "--selector", ofMachines, "-o", "name"); left != "" {
+	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--selector", ofMachines, "-o", "name"); left != "" {
 		t.Errorf("left behind: %s", left)
 	}
 }
