@@ -122,6 +122,20 @@ func TestSleepFails(t *testing.T) {
 	c.remove(machine)
 }
 
+// A machine without a root disk has no volume for its memory.
+func TestMachineWithoutDiskDoesNotSleep(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	machine.DiskBytes = 0
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	c.start(machine)
+	if err := c.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}); !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("Sleep: %v", err)
+	}
+	c.remove(machine)
+}
+
 func TestClaimsHaveRoomForTheMemory(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
