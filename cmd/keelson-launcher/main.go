@@ -34,7 +34,7 @@ func main() {
 		}
 	}
 	fmt.Fprintf(os.Stderr, "The machine ended: %s %s\n", ended.Cause, ended.Message)
-	if ended.Cause != launcher.CauseGuestShutdown {
+	if ended.Cause != launcher.CauseGuestShutdown && ended.Cause != launcher.CauseAsleep {
 		os.Exit(1)
 	}
 }

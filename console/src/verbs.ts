@@ -40,9 +40,10 @@ function machineVerbs(object: Obj, time: string): Verb[] {
   return [restart, act('paused'), ...(sleeps(object) ? [act('asleep')] : []), stop];
 }
 
-/** Only the drivers qemu and fake put machines to sleep. */
+/** The drivers qemu and fake put machines to sleep, and the driver pod those with a root disk. */
 function sleeps(object: Obj): boolean {
-  return ['qemu', 'fake'].includes(object.status?.server?.driver);
+  const driver = object.status?.server?.driver;
+  return ['qemu', 'fake'].includes(driver) || (driver === 'pod' && object.spec?.resource?.rootDisk !== undefined);
 }
 
 /** Only the engine local can stop a Cluster and rotate its credentials. */

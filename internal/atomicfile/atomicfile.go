@@ -82,6 +82,15 @@ func rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
+// SyncFile makes the content of a file durable.
+func SyncFile(path string) error {
+	file, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(file.Sync(), file.Close())
+}
+
 // SyncDir makes the names in a directory durable: files that were made, renamed or removed.
 func SyncDir(path string) error {
 	if err := Fault("syncdir", path); err != nil {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 const (
 	monitorSocket = "qmp.sock"
 	agentSocket   = "agent.sock"
+	agentChardev  = "agent"
 	consoleSocket = "console.sock"
 )
 
@@ -31,10 +33,6 @@ const (
 // arguments returns the command line of QEMU. guest is the default guest; nil boots the disk.
 func (l *launcher) arguments(guest *guestimage.Guest) []string {
 	d := &l.definition
-	cpu := d.CPUModel
-	if cpu == "" {
-		cpu = "max"
-	}
 	socket := func(id, name string) string {
 		return fmt.Sprintf("socket,id=%s,path=%s,server=on,wait=off", id, filepath.Join(l.dirs.Run, name))
 	}
@@ -43,7 +41,7 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 		"-name", "guest=" + escape(d.Namespace+"/"+d.Name) + ",debug-threads=on",
 		"-uuid", d.UID,
 		"-machine", "q35,usb=off,smbus=off,vmport=off",
-		"-accel", fmt.Sprintf("tcg,thread=multi,tb-size=%d", d.CodeMiB*d.CPUs), "-cpu", cpu,
+		"-accel", fmt.Sprintf("tcg,thread=multi,tb-size=%d", d.CodeMiB*d.CPUs), "-cpu", l.cpuModel(),
 		"-smp", fmt.Sprintf("cpus=%d", d.CPUs), "-m", fmt.Sprintf("size=%dk", d.MemoryBytes>>10),
 		"-rtc", "base=utc,driftfix=slew", "-msg", "timestamp=on", "-boot", "strict=on",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
@@ -54,7 +52,8 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 		"-chardev", socket("console", consoleSocket) + fmt.Sprintf(",logfile=/dev/fdset/%d,logappend=on", outputFD),
 		"-device", "isa-serial,chardev=console",
 		"-device", "virtio-serial-pci,id=serial",
-		"-chardev", socket("agent", agentSocket), "-device", "virtserialport,id=agent-port,chardev=agent,name=" + agentChannel,
+		"-chardev", socket(agentChardev, agentSocket),
+		"-device", "virtserialport,id=agent-port,chardev=" + agentChardev + ",name=" + agentChannel,
 		"-device", "virtio-balloon-pci,id=balloon,deflate-on-oom=on",
 		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
 		"-device", "pvpanic",
@@ -71,8 +70,14 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 	if guest != nil {
 		args = append(args, "-kernel", guest.Kernel, "-initrd", guest.Initramfs, "-append", guest.Cmdline)
 	}
+	if l.memory != nil {
+		args = append(args, "-incoming", "defer")
+	}
 	return args
 }
+
+// cpuModel returns the model of the processors. It does not depend on the node, because they are emulated.
+func (l *launcher) cpuModel() string { return cmp.Or(l.definition.CPUModel, "max") }
 
 // network returns the network of the machine: its ports are those of the Pod.
 func (l *launcher) network() string {

@@ -28,6 +28,11 @@ const (
 	ConsolePath = "/console"
 	// DialPath is the path at which it connects to a port of the guest in the same way.
 	DialPath = "/dial"
+	// SleepPath is the path at which it puts the machine to sleep. The response comes when it is asleep, which ends it, or runs on
+	// because it cannot sleep.
+	SleepPath = "/sleep"
+	// PowerOffPath is the path at which it says that its Pod is about to be deleted to power the machine off, and not to move it.
+	PowerOffPath = "/power-off"
 	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
 	ProgressPath = "/progress"
 	// PortParameter is the parameter of DialPath with that port.
@@ -71,6 +76,13 @@ type Definition struct {
 	Disks []Disk `json:"disks,omitempty"`
 	// Ports are the ports of the guest that are reached at the address of the Pod.
 	Ports []Port `json:"ports,omitempty"`
+	// Asleep means that the machine is asleep: without its memory, which is on the volume of the root disk, it ends with
+	// CauseMemoryLost. Otherwise, it goes on with such memory if there is one.
+	Asleep bool `json:"asleep,omitempty"`
+	// SleepWhenEvicted means that the machine is put to sleep when its Pod is deleted, unless PowerOffPath was called before.
+	SleepWhenEvicted bool `json:"sleepWhenEvicted,omitempty"`
+	// Epoch changes when saved memory becomes void: that of another epoch is discarded.
+	Epoch string `json:"epoch,omitempty"`
 	// ReadyPort is the port of ReadyPath.
 	ReadyPort int32 `json:"readyPort"`
 }
@@ -104,7 +116,7 @@ func (d *Definition) allDisks() (disks []Disk) {
 	return append(disks, d.Disks...)
 }
 
-// Cause is why a machine ended. The values are those of the driver contract, backend.Cause.
+// Cause is why a machine ended. The values are those of the driver contract, backend.Cause, and CauseAsleep.
 type Cause string
 
 // The causes.
@@ -114,10 +126,15 @@ const (
 	CauseHost          Cause = "host"
 	CauseError         Cause = "error"
 	CauseStartFailed   Cause = "start-failed"
+	CauseMemoryLost    Cause = "memory-lost"
+	// CauseAsleep: its memory is saved, and the next launcher goes on with it.
+	CauseAsleep Cause = "asleep"
 )
 
 // Ended is how a machine ended.
 type Ended struct {
 	Cause   Cause  `json:"cause"`
 	Message string `json:"message,omitempty"`
+	// SavedBytes is the size of its saved memory, if it is asleep.
+	SavedBytes int64 `json:"savedBytes,omitempty"`
 }

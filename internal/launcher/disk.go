@@ -96,12 +96,7 @@ func (l *launcher) diskPath(disk Disk) string {
 }
 
 // makeDisks creates the disks, or grows them.
-func (l *launcher) makeDisks(ctx context.Context) (err error) {
-	if l.definition.Image {
-		if l.base, err = findImage(l.dirs.Image); err != nil {
-			return err
-		}
-	}
+func (l *launcher) makeDisks(ctx context.Context) error {
 	for _, disk := range l.definition.allDisks() {
 		if err := l.makeDisk(ctx, disk); err != nil {
 			return fmt.Errorf("the %s disk: %w", disk.Name, err)

@@ -14,11 +14,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 const (
@@ -32,8 +34,6 @@ const (
 	dialInterval = 5 * time.Millisecond
 	// exitTimeout is how long QEMU has to exit after it was told to, or after the end of its monitor.
 	exitTimeout = 5 * time.Second
-	// maxOutput is the number of bytes of QEMU's last messages in an Ended. Kubelet keeps 4096 of it.
-	maxOutput = 1500
 )
 
 // Dirs are the folders of a machine.
@@ -62,6 +62,18 @@ type launcher struct {
 	messages      io.Writer
 	// halted means that the processors of the guest do not run.
 	halted bool
+	// shape is a digest of its devices.
+	shape   string
+	sleeper *sleeper
+	// powersOff means that the Pod is about to be deleted to power the machine off.
+	powersOff atomic.Bool
+	// savedBytes is the size of the memory that was saved.
+	savedBytes int64
+	// memory is the saved memory that the machine goes on with; nil if it boots. loading means that it is being loaded.
+	memory  *savedMemory
+	loading bool
+	// clockStopped means that the clock of the guest is late, because it has slept.
+	clockStopped atomic.Bool
 
 	// stopAgent ends followAgent; nil while the guest has the channel of the agent closed.
 	stopAgent context.CancelFunc
@@ -71,17 +83,19 @@ type launcher struct {
 // Run runs a machine until it ends. When ctx ends, it presses the power button, until the guest has powered off: kubelet
 // limits the time. The output of the serial console goes to console, messages of QEMU to messages.
 func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File, messages io.Writer) Ended {
-	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages}
+	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages, sleeper: newSleeper()}
 	if definition.ImageURL != "" {
 		l.access.setProgress("its disk is being prepared") // until prepare has ended
 	}
 	listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(definition.ReadyPort)))
 	if err != nil {
-		return Ended{CauseStartFailed, err.Error()}
+		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
 	mux := http.NewServeMux()
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
+	mux.HandleFunc("POST "+SleepPath, l.access.guard(l.serveSleep))
+	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(true)
@@ -96,9 +110,12 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 	l.access.setProgress("")
 	if err != nil {
 		if ctx.Err() != nil {
-			return Ended{CauseHost, "it was stopped before it started"}
+			return Ended{Cause: CauseHost, Message: "it was stopped before it started"}
 		}
-		return Ended{CauseStartFailed, err.Error()}
+		if savedmemory.IsUnusable(err) {
+			return Ended{Cause: CauseMemoryLost, Message: err.Error()}
+		}
+		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
 	return l.run(ctx, args)
 }
@@ -114,20 +131,36 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("the %s disk: %w", disk.Name, err)
 		}
 	}
+	guest, err := l.findSystem()
+	if err != nil {
+		return nil, err
+	}
+	l.shape = l.shapeOf(guest)
+	if err := l.findMemory(); err != nil { // before the disks change
+		return nil, err
+	}
 	if err := errors.Join(l.makeSeed(), l.makeDisks(ctx)); err != nil {
 		return nil, err
 	}
-	if l.definition.OwnSystem() {
-		return l.arguments(nil), nil
+	return l.arguments(guest), nil
+}
+
+// findSystem finds the image of the root disk, or the default guest, which it returns.
+func (l *launcher) findSystem() (guest *guestimage.Guest, err error) {
+	if l.definition.Image {
+		l.base, err = findImage(l.dirs.Image)
 	}
-	guest, err := guestimage.Read(l.dirs.Guest)
+	if err != nil || l.definition.OwnSystem() {
+		return nil, err
+	}
+	found, err := guestimage.Read(l.dirs.Guest)
 	if err != nil {
 		return nil, fmt.Errorf("the image of the default guest (--vm-guest-image): %w", err)
 	}
-	if l.definition.MemoryBytes < guest.MinimumMemory {
-		return nil, fmt.Errorf("spec.resource.memory: the default guest needs at least %d MiB", guest.MinimumMemory>>20)
+	if l.definition.MemoryBytes < found.MinimumMemory {
+		return nil, fmt.Errorf("spec.resource.memory: the default guest needs at least %d MiB", found.MinimumMemory>>20)
 	}
-	return l.arguments(&guest), nil
+	return &found, nil
 }
 
 // searchDomains returns the search domains in a resolv.conf.
@@ -147,7 +180,7 @@ func (l *launcher) run(ctx context.Context, args []string) Ended {
 	qemu.Stdout, qemu.Stderr = io.MultiWriter(l.messages, &output), io.MultiWriter(l.messages, &output)
 	qemu.ExtraFiles = append([]*os.File{l.console}, l.locks...)
 	if err := qemu.Start(); err != nil {
-		return Ended{CauseStartFailed, err.Error()}
+		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
 	exited := make(chan error, 1)
 	running, ended := context.WithCancel(context.Background())
@@ -174,19 +207,23 @@ func (l *launcher) describe(ctx context.Context, cause Cause, failure, status er
 	var exit *exec.ExitError
 	signalled := errors.As(status, &exit) && exit.Sys().(syscall.WaitStatus).Signaled()
 	switch {
+	case cause == CauseAsleep:
+		return Ended{Cause: cause, SavedBytes: l.savedBytes}
+	case l.loading && (!signalled || savedmemory.IsUnusable(failure)):
+		return l.describeLoad(failure, status, output)
 	case cause != "" && ctx.Err() != nil:
-		return Ended{CauseHost, "its Pod was stopped"}
+		return Ended{Cause: CauseHost, Message: "its Pod was stopped"}
 	case cause != "":
 		return Ended{Cause: cause}
 	case failure != nil && !errors.Is(failure, qmp.ErrClosed) && !errors.Is(failure, errNeverAnswered):
-		return Ended{CauseError, "QEMU: " + failure.Error()}
+		return Ended{Cause: CauseError, Message: "QEMU: " + failure.Error()}
 	case signalled:
 		signal := exit.Sys().(syscall.WaitStatus).Signal()
-		return Ended{CauseHost, fmt.Sprintf("QEMU was killed by signal %d (%s)", signal, signal)}
+		return Ended{Cause: CauseHost, Message: fmt.Sprintf("QEMU was killed by signal %d (%s)", signal, signal)}
 	case errors.Is(failure, errNeverAnswered):
-		return Ended{CauseStartFailed, fmt.Sprintf("QEMU: %v: %s", status, output)}
+		return Ended{Cause: CauseStartFailed, Message: fmt.Sprintf("QEMU: %v: %s", status, output)}
 	}
-	return Ended{CauseError, fmt.Sprintf("QEMU: %v: %s", status, output)}
+	return Ended{Cause: CauseError, Message: fmt.Sprintf("QEMU: %v: %s", status, output)}
 }
 
 // errNeverAnswered means that QEMU ended before its monitor answered.
@@ -200,7 +237,12 @@ func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error)
 		return "", err
 	}
 	defer conn.Close()
-	if err := call(conn, "cont"); err != nil {
+	if l.memory == nil {
+		err = call(conn, "cont")
+	} else if err = l.load(conn); err != nil {
+		_ = call(conn, "quit") // it may have ended
+	}
+	if err != nil {
 		return "", err
 	}
 	l.access.setMonitor(conn)
@@ -208,6 +250,11 @@ func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error)
 	if l.definition.NoAgent {
 		l.ready.set(true)
 	}
+	return l.followEvents(ctx, conn)
+}
+
+// followEvents follows a QEMU that runs the guest.
+func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Cause, err error) {
 	stopping := ctx.Done()
 	button := time.NewTicker(powerInterval)
 	button.Stop()
@@ -215,17 +262,44 @@ func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error)
 	for {
 		select {
 		case event, open := <-conn.Events():
-			if !open {
-				return "", qmp.ErrClosed
+			cause := Cause("")
+			if open {
+				cause = l.handle(event)
 			}
-			if cause := l.handle(event); cause != "" {
+			switch {
+			case open && cause == "":
+			case l.sleeper.running && l.sleeper.end(<-l.sleeper.results) == nil:
+				return CauseAsleep, call(conn, "quit")
+			case !open:
+				return "", qmp.ErrClosed
+			default:
 				return cause, call(conn, "quit")
+			}
+			continue
+		case done := <-l.sleeper.requests:
+			l.sleeper.waiting = append(l.sleeper.waiting, done)
+			l.sleeper.begin(func() error { return l.saveMemory(conn) })
+			continue
+		case err := <-l.sleeper.results:
+			if l.sleeper.end(err) == nil {
+				return CauseAsleep, call(conn, "quit")
+			}
+			if stopping == nil {
+				_, _ = fmt.Fprintf(l.messages, "The machine is powered off, because it cannot sleep: %v\n", err) // a message only
+				button.Reset(powerInterval)
 			}
 			continue
 		case <-stopping:
 			stopping = nil
+			if l.definition.SleepWhenEvicted && !l.powersOff.Load() {
+				l.sleeper.begin(func() error { return l.saveMemory(conn) })
+				continue
+			}
 			button.Reset(powerInterval)
 		case <-button.C:
+		}
+		if l.sleeper.running {
+			continue // until it has ended
 		}
 		if l.halted { // the guest would not notice the button
 			return CauseHost, call(conn, "quit")
@@ -312,24 +386,4 @@ func (l *launcher) agentClosed() {
 		l.agent.Wait()
 		l.ready.set(false)
 	}
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	t.text = t.text[max(0, len(t.text)-maxOutput):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return strings.TrimSpace(strings.ToValidUTF8(string(t.text), ""))
 }

@@ -247,6 +247,9 @@ func TestDiskOfAnImage(t *testing.T) {
 	l.definition.Image = true
 	for _, size := range []int64{0, 8 << 20, 4 << 20} {
 		l.definition.DiskBytes = size
+		if _, err := l.findSystem(); err != nil {
+			t.Fatal(err)
+		}
 		if err := l.makeDisks(t.Context()); err != nil {
 			t.Fatal(err)
 		}

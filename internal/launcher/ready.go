@@ -89,7 +89,10 @@ func (l *launcher) followAgent(ctx context.Context) {
 					return err
 				}
 			}
-			return conn.Run(ctx, "guest-ping", nil, nil)
+			if err := conn.Run(ctx, "guest-ping", nil, nil); err != nil {
+				return err
+			}
+			return l.setClock(ctx, conn)
 		}()
 		pause := lastAgentPause
 		if err == nil {

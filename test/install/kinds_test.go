@@ -79,11 +79,12 @@ var (
 	}
 	// forDriverPod replaces some of forVirtualMachines and byDefault.
 	forDriverPod = map[string]string{
-		"everywhere: persistentvolumeclaims": "create delete list patch",
-		"everywhere: pods.metrics.k8s.io":    "list",
-		"everywhere: pods/log":               "get",
-		"everywhere: pods/portforward":       "create get",
-		"everywhere: secrets":                "create delete get list update watch",
+		"everywhere: persistentvolumeclaims":      "create delete list patch",
+		"everywhere: poddisruptionbudgets.policy": "create delete",
+		"everywhere: pods.metrics.k8s.io":         "list",
+		"everywhere: pods/log":                    "get",
+		"everywhere: pods/portforward":            "create get",
+		"everywhere: secrets":                     "create delete get list update watch",
 	}
 	forClusters = map[string]string{
 		"everywhere: clusters.clusterprovisioner.rke.io":                "delete get list patch watch",

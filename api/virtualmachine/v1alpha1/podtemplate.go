@@ -4,6 +4,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// EvictionPolicy is what happens when the Pod of a machine is evicted.
+// +kubebuilder:validation:Enum=stop;sleep;none
+type EvictionPolicy string
+
+// The policies.
+const (
+	// EvictionStop powers the guest off. The machine starts again in another Pod.
+	EvictionStop EvictionPolicy = "stop"
+	// EvictionSleep puts the machine to sleep. It wakes in another Pod.
+	EvictionSleep EvictionPolicy = "sleep"
+	// EvictionNone refuses evictions.
+	EvictionNone EvictionPolicy = "none"
+)
+
 // PodTemplate is what the Pod of a machine has in addition, with the driver pod. The fields are
 // those of a Pod.
 type PodTemplate struct {

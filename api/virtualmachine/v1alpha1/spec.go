@@ -182,6 +182,14 @@ type VirtualMachineSpec struct {
 	// +optional
 	PodTemplate *PodTemplate `json:"podTemplate,omitempty"`
 
+	// What happens when somebody else evicts or deletes the Pod of the machine, such as a
+	// drain of its node, for the driver pod. With stop, the default, the guest is powered
+	// off, and the machine starts in another Pod; with sleep, it is put to sleep, and goes
+	// on there. With none, evictions are refused, so that a drain waits. A change to or from
+	// sleep applies at the next start.
+	// +optional
+	EvictionPolicy EvictionPolicy `json:"evictionPolicy,omitempty"`
+
 	// StorageClass of the PersistentVolumeClaims of the disks, for the driver pod. The
 	// default is that of the cluster.
 	// +optional
@@ -365,36 +373,4 @@ type SecretKey struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Key string `json:"key"`
-}
-
-// Protocol is a transport protocol.
-// +kubebuilder:validation:Enum=TCP;UDP
-type Protocol string
-
-// The values of Protocol.
-const (
-	// ProtocolTCP is TCP.
-	ProtocolTCP Protocol = "TCP"
-	// ProtocolUDP is UDP.
-	ProtocolUDP Protocol = "UDP"
-)
-
-// Port is a port of the guest that is forwarded to the host.
-type Port struct {
-	// Name of the port, such as ssh.
-	// +required
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([a-z0-9-]*[a-z0-9])?$`
-	// +kubebuilder:validation:MaxLength=63
-	Name string `json:"name"`
-
-	// Number of the port in the guest.
-	// +required
-	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=65535
-	Port int32 `json:"port"`
-
-	// Transport protocol, TCP or UDP.
-	// +optional
-	// +kubebuilder:default=TCP
-	Protocol Protocol `json:"protocol,omitempty"`
 }

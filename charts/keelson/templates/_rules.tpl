@@ -237,6 +237,13 @@
   - pods
   verbs:
   - list
+- apiGroups:
+  - policy
+  resources:
+  - poddisruptionbudgets
+  verbs:
+  - create
+  - delete
 {{- end }}
 {{- end }}
 {{- define "keelson.rules.cluster" }}

@@ -1805,6 +1805,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: driver
       type:
         scalar: string
+    - name: evictionPolicy
+      type:
+        scalar: string
     - name: firmware
       type:
         scalar: string

@@ -37,7 +37,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		CPUModel:    vm.Spec.CPUModel,
 		Display:     newDisplay(vm.Spec.Display),
 		Disks:       newDisks(vm.Spec.Disks),
-		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName,
+		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName, EvictionPolicy: vm.Spec.EvictionPolicy,
 		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 		SleepsOnSchedule: vm.Spec.PowerSchedule != nil,
 		SleepsWhenIdle:   vm.Spec.Idle != nil,
@@ -80,11 +80,12 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		Display     v1alpha1.DisplayType  `json:",omitempty"`
 		PodTemplate *v1alpha1.PodTemplate `json:",omitempty"`
 
-		SleepsAtShutdown bool `json:",omitempty"`
+		SleepsAtShutdown bool                    `json:",omitempty"`
+		EvictionPolicy   v1alpha1.EvictionPolicy `json:",omitempty"`
 	}{
 		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network,
 		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service, newDisplay(spec.Display),
-		spec.PodTemplate, spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
+		spec.PodTemplate, spec.OnHostShutdown == v1alpha1.HostShutdownSleep, spec.EvictionPolicy,
 	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.

@@ -117,6 +117,7 @@ func TestValidate(t *testing.T) {
 		{"sleep when it is idle", func(m *backend.Machine) { m.SleepsWhenIdle = true }, "spec.idle"},
 		{"snapshots on a schedule", func(m *backend.Machine) { m.TakesSnapshots = true }, "spec.snapshots"},
 		{"a restore", func(m *backend.Machine) { m.IsRestored = true }, "spec.restore"},
+		{"an eviction policy", func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionStop }, "spec.evictionPolicy"},
 		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {

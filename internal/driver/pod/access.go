@@ -106,6 +106,14 @@ type refusal string
 // Error implements error.
 func (r refusal) Error() string { return string(r) }
 
+// oldLauncher is the error of a launcher that does not know a request.
+type oldLauncher struct{}
+
+// Error implements error.
+func (oldLauncher) Error() string {
+	return "its launcher is of an earlier version; update --vm-launcher-image if it names an old image, and restart the machine"
+}
+
 // refusalOf returns why a launcher does not connect.
 func refusalOf(response *http.Response) error {
 	raw, _ := io.ReadAll(io.LimitReader(response.Body, maxRefusal)) // it is only a message
@@ -115,7 +123,7 @@ func refusalOf(response *http.Response) error {
 	case http.StatusBadGateway:
 		return refusal(message)
 	case http.StatusNotFound, http.StatusForbidden:
-		return errors.New("its launcher is of an earlier version; update --vm-launcher-image if it names an old image, and restart the machine")
+		return oldLauncher{}
 	}
 	return fmt.Errorf("its launcher says: %s (%s)", message, response.Status)
 }

@@ -26,8 +26,17 @@ import (
 type simulated struct {
 	mu      sync.Mutex
 	servers map[types.UID]*httptest.Server
+	// falling are the Pods whose machines fall asleep; awake is why none of them can, if it is not empty.
+	falling map[types.UID]bool
+	awake   string
+	// powersOff are the Pods that are about to be deleted to power their machines off.
+	powersOff map[types.UID]bool
 	// importing is the answer about the import of an image; empty means that there is none.
 	importing string
+}
+
+func newSimulated() *simulated {
+	return &simulated{servers: map[types.UID]*httptest.Server{}, falling: map[types.UID]bool{}, powersOff: map[types.UID]bool{}}
 }
 
 // isImporting reports whether the launchers import an image, so that their Pods are not ready.
@@ -44,6 +53,43 @@ func (s *simulated) setImporting(progress string) {
 	s.importing = progress
 }
 
+// serveSleep has the simulated kubelet end the Pod, as the launcher ends before it answers.
+func (s *simulated) serveSleep(uid types.UID, w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	awake := s.awake
+	s.falling[uid] = awake == ""
+	s.mu.Unlock()
+	if awake != "" {
+		http.Error(w, awake, http.StatusBadGateway)
+		return
+	}
+	<-r.Context().Done()
+}
+
+// endOf returns how the machine in a Pod ends when that is deleted.
+func (s *simulated) endOf(pod *corev1.Pod) launcher.Ended {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if definition, _ := definitionOf(pod); definition.SleepWhenEvicted && !s.powersOff[pod.UID] {
+		return launcher.Ended{Cause: launcher.CauseAsleep, SavedBytes: 1 << 20}
+	}
+	return launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"}
+}
+
+// refuseSleep makes machines stay awake, with a reason.
+func (s *simulated) refuseSleep(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awake = why
+}
+
+// isFalling reports whether the machine in a Pod falls asleep.
+func (s *simulated) isFalling(uid types.UID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.falling[uid]
+}
+
 func (s *simulated) serveProgress(w http.ResponseWriter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +102,7 @@ func (s *simulated) forward(ctx context.Context, pod *corev1.Pod, _ int32) (net.
 	defer s.mu.Unlock()
 	server := s.servers[pod.UID]
 	if server == nil {
-		server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
+		server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(pod.UID, w, r) }))
 		server.Config.Protocols = new(http.Protocols)
 		server.Config.Protocols.SetUnencryptedHTTP2(true)
 		server.Start()
@@ -82,7 +128,7 @@ func (s *simulated) endAll() {
 	}
 }
 
-func (s *simulated) serve(w http.ResponseWriter, r *http.Request) {
+func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request) {
 	switch {
 	case len(r.Header.Get("Authorization")) < 20:
 		http.Error(w, "no token", http.StatusForbidden)
@@ -98,6 +144,12 @@ func (s *simulated) serve(w http.ResponseWriter, r *http.Request) {
 		}
 	case r.URL.Path == launcher.ProgressPath:
 		s.serveProgress(w)
+	case r.URL.Path == launcher.SleepPath:
+		s.serveSleep(uid, w, r)
+	case r.URL.Path == launcher.PowerOffPath:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.powersOff[uid] = true
 	case r.URL.Path == launcher.PausePath, r.URL.Path == launcher.ResumePath:
 	case r.URL.Path == launcher.DialPath:
 		http.Error(w, "the guest refuses the connection", http.StatusBadGateway)
@@ -213,10 +265,10 @@ func TestForward(t *testing.T) {
 
 // TestDial connects to a port, ends one side only, and is refused at another.
 func TestDial(t *testing.T) {
-	launchers := &simulated{servers: map[types.UID]*httptest.Server{}}
+	launchers := newSimulated()
 	defer launchers.endAll()
 	machine := newMachine()
-	pod, err := newPod(&machine, images{}, "run", "")
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: ""}, images{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -72,11 +73,19 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
+	isAsleep := rec.isAsleep(pod)
 	if pod != nil {
 		if over, err := d.clear(ctx, pod); !over || err != nil {
 			return err
 		}
 		step("old Pod deleted")
+	}
+	if err := d.keepBudget(ctx, &machine, &rec.Machine); err != nil {
+		return err
+	}
+	if isAsleep && rec.Started != nil {
+		mustBe, before := pod != nil || rec.Asleep != nil, cmp.Or(rec.Asleep, &asleep{At: time.Now()})
+		return d.begin(ctx, secret, rec.wake(machine), machine.Seed, before, mustBe)
 	}
 	applied := withImage(machine, rec)
 	claims, err := d.claims(ctx, machine.Identity)
@@ -91,15 +100,28 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
-	*rec = record{Machine: applied, Run: rand.String(10), DiskRefused: refused}
-	if err := d.writeRecord(ctx, secret, rec, machine.Seed); err != nil {
+	next := &record{Machine: applied, Started: &fitted, SeedSum: sumOf(machine.Seed), Run: rand.String(10), DiskRefused: refused, Epoch: rec.Epoch}
+	if rec.Stopped {
+		next.Epoch = rec.Run
+	}
+	return d.begin(ctx, secret, next, machine.Seed, nil, false, func() error { return d.removeOthers(ctx, &applied, claims) })
+}
+
+// begin begins a run: its record, what is to be done then, and its Pod. before is how the machine was asleep; nil if it was not. It
+// certainly was if it must have been.
+func (d *Driver) begin(
+	ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed, before *asleep, mustBeAsleep bool, then ...func() error,
+) error {
+	if err := d.writeRecord(ctx, secret, rec, seed); err != nil {
 		return err
 	}
 	step("run recorded")
-	if err := d.removeOthers(ctx, &applied, claims); err != nil {
-		return err
+	for _, do := range then {
+		if err := do(); err != nil {
+			return err
+		}
 	}
-	next, err := newPod(&fitted, d.images, rec.Run, seedSum(secret))
+	next, err := newPod(rec, d.images, mustBeAsleep)
 	if err != nil {
 		return err
 	}
@@ -109,14 +131,15 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		return backend.ErrInProgress // another manager was faster
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		// A quota or a policy, for example. The attempt is over.
-		rec.Failure = &failure{Message: err.Error(), At: time.Now()}
-		return d.writeRecord(ctx, secret, rec, machine.Seed)
+		rec.Failure, rec.Asleep = &failure{Message: err.Error(), At: time.Now()}, before
+		return d.writeRecord(ctx, secret, rec, seed)
 	case err != nil:
 		return typed("create the Pod "+next.Name, err)
 	}
 	step("Pod created")
+	id := rec.Machine.Identity
 	d.await(ctx, func() bool {
-		seen, err := read[corev1.Pod](ctx, d.cache, machine.Identity)
+		seen, err := read[corev1.Pod](ctx, d.cache, id)
 		return err == nil && seen != nil && seen.UID == next.UID
 	})
 	return backend.ErrInProgress
@@ -189,17 +212,24 @@ func (d *Driver) writeRecord(ctx context.Context, secret *corev1.Secret, rec *re
 }
 
 // await waits until the watch has a change of this driver: the controller then never sees the state before it.
-func (d *Driver) await(ctx context.Context, seen func() bool) {
-	deadline := time.Now().Add(seenTimeout)
+func (d *Driver) await(ctx context.Context, seen func() bool) { d.awaitFor(ctx, seenTimeout, seen) }
+
+// awaitFor is await with another timeout. It reports whether the watch has the change.
+func (d *Driver) awaitFor(ctx context.Context, timeout time.Duration, seen func() bool) bool {
+	deadline := time.Now().Add(timeout)
 	ticker := time.NewTicker(seenInterval)
 	defer ticker.Stop()
-	for !seen() && time.Now().Before(deadline) {
+	for !seen() {
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-ticker.C:
 		}
+		if !time.Now().Before(deadline) {
+			return false
+		}
 	}
+	return true
 }
 
 // Stop implements backend.Driver. The record comes first, so that the end of the run counts as requested.
@@ -219,14 +249,18 @@ func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Durat
 	if pod != nil {
 		run = pod.Annotations[annotationRun]
 	}
-	if !rec.Stopped || rec.Run != run {
+	isOff := pod == nil || isOver(pod)
+	if !rec.Stopped || rec.Run != run || isOff && rec.Epoch != run {
 		rec.Stopped, rec.Run = true, run
+		if isOff { // a run that falls asleep now wakes to be powered off
+			rec.Asleep, rec.Epoch = nil, run
+		}
 		if err := d.writeRecord(ctx, secret, rec, seedOf(secret)); err != nil {
 			return err
 		}
 	}
 	step("stop recorded")
-	if pod == nil || isOver(pod) {
+	if isOff {
 		return nil // a Pod that is over keeps the log
 	}
 	return d.deletePod(ctx, pod, grace)
@@ -239,6 +273,7 @@ func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dura
 	if pod.DeletionTimestamp != nil && ptr.Deref(pod.DeletionGracePeriodSeconds, 0) <= seconds {
 		return backend.ErrInProgress
 	}
+	d.announceStop(ctx, pod)
 	err := d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}, client.GracePeriodSeconds(seconds))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return typed("delete the Pod "+pod.Name, err)
@@ -250,11 +285,6 @@ func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dura
 		return err == nil && (seen == nil || seen.UID != pod.UID || seen.DeletionTimestamp != nil)
 	})
 	return backend.ErrInProgress
-}
-
-// Sleep implements backend.Driver.
-func (d *Driver) Sleep(context.Context, backend.Identity, backend.SleepOptions) error {
-	return fmt.Errorf("%w: the driver pod cannot put machines to sleep; set spec.action to active or stopped, and remove spec.powerSchedule and spec.idle", backend.ErrInvalid)
 }
 
 // Reconfigure implements backend.Driver. All changes wait for the next start.
@@ -275,6 +305,9 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		if pod == nil {
 			return fmt.Errorf("%w: %s", backend.ErrNotFound, objectName(machine.UID))
 		}
+		if err := d.keepBudget(ctx, &machine, &backend.Machine{}); err != nil {
+			return err
+		}
 		return d.createSecret(ctx, &record{Machine: machine, Run: pod.Annotations[annotationRun]}, machine.Seed)
 	}
 	rec, err := recordOf(secret)
@@ -287,6 +320,9 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		return err
 	}
 	if err := d.makeClaims(ctx, &applied, &rec.Machine, claims); err != nil {
+		return err
+	}
+	if err := d.keepBudget(ctx, &applied, &rec.Machine); err != nil {
 		return err
 	}
 	rec.Machine = applied
@@ -312,6 +348,9 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if err != nil {
 		return err
 	}
+	if err := d.removeBudget(ctx, id); err != nil {
+		return err
+	}
 	secret, err := read[corev1.Secret](ctx, d.client, id)
 	if err != nil {
 		return err
@@ -325,6 +364,9 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if gone, err := d.removePod(ctx, id, options.Grace); err != nil || !gone {
 		return err
 	}
+	d.mu.Lock()
+	delete(d.sleeps, id.UID)
+	d.mu.Unlock()
 	d.await(ctx, func() bool {
 		secret, err := read[corev1.Secret](ctx, d.cache, id)
 		pod, podErr := read[corev1.Pod](ctx, d.cache, id)

@@ -1,7 +1,11 @@
 package pod
 
 import (
+	"bufio"
+	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,9 +14,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -22,6 +28,7 @@ import (
 const (
 	helperConfig    = "KEELSON_TEST_KUBECONFIG" // the kubeconfig of the API server
 	helperNamespace = "KEELSON_TEST_NAMESPACE"  // the namespace of the machine
+	helperForward   = "KEELSON_TEST_FORWARD"    // the address that forwards connections to simulated launchers
 	// helperUID is the UID of the machine.
 	helperUID = "0b5b4d8e-0000-4000-8000-0000000000dd"
 )
@@ -45,11 +52,59 @@ func runHelper() error {
 		return err
 	}
 	namespace := os.Getenv(helperNamespace)
-	d, err := Open(Options{Config: config, Namespaces: []string{namespace}, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1"})
+	d, err := Open(Options{Config: config, Namespaces: []string{namespace}, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", forward: forwardFromHelper})
 	if err != nil {
 		return err
 	}
 	return drivertest.Manage(d, killedMachine(namespace))
+}
+
+// forwardFromHelper connects to the simulated launcher of a Pod in the process of the test.
+func forwardFromHelper(ctx context.Context, pod *corev1.Pod, _ int32) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", os.Getenv(helperForward))
+	if err == nil {
+		_, err = fmt.Fprintln(conn, pod.UID)
+	}
+	return conn, err
+}
+
+// serveForwards serves forwardFromHelper, and returns its address.
+func (c *cluster) serveForwards(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return // the test has ended
+			}
+			go c.serveForward(conn)
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func (c *cluster) serveForward(conn net.Conn) {
+	defer conn.Close() //nolint:errcheck // it has ended
+	reader := bufio.NewReader(conn)
+	uid, err := reader.ReadString('\n')
+	if err != nil {
+		return
+	}
+	to, err := c.launchers.forward(context.Background(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strings.TrimSpace(uid))}}, 0)
+	if err != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(to, reader) // until one side ends
+		_ = to.Close()
+	}()
+	_, _ = io.Copy(conn, to)
+	_ = to.Close()
 }
 
 // killedMachine is a machine with a root disk and another one.
@@ -57,7 +112,7 @@ func killedMachine(namespace string) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: helperUID, Namespace: namespace, Name: "vm", Cluster: "cluster"},
 		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, StorageClass: className, Hash: "1",
-		Disks: []backend.Disk{{Name: "data", SizeBytes: 32 << 20}},
+		Disks: []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}, EvictionPolicy: v1alpha1.EvictionNone,
 	}
 }
 
@@ -82,11 +137,11 @@ func kubeconfig(t *testing.T) string {
 	return path
 }
 
-// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod and Secret and two claims, or none.
+// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod, Secret and budget and two claims, or none.
 func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	c := newCluster(t)
 	namespace := c.namespaces[0]
-	variables := []string{helperConfig + "=" + kubeconfig(t), helperNamespace + "=" + namespace}
+	variables := []string{helperConfig + "=" + kubeconfig(t), helperNamespace + "=" + namespace, helperForward + "=" + c.serveForwards(t)}
 	must := func(goal drivertest.Goal) []string {
 		t.Helper()
 		steps, err := drivertest.Manager(t, goal, "", variables...)
@@ -96,7 +151,7 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 		return steps
 	}
 	seen := map[string]bool{}
-	for _, way := range drivertest.Ways {
+	for _, way := range slices.Concat(drivertest.Ways, drivertest.SleepWays) {
 		t.Run(strings.TrimSpace(string(way.Before+" "+way.Goal)), func(t *testing.T) {
 			reset := func() {
 				t.Helper()
@@ -107,7 +162,7 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 			}
 			reset()
 			steps := must(way.Goal)
-			if len(steps) < 2 {
+			if len(steps) == 0 {
 				t.Fatalf("steps are %q", steps)
 			}
 			for _, at := range steps {
@@ -123,8 +178,9 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 					t.Errorf("after a kill at %q, the Pod was replaced", at)
 				}
 				want := map[drivertest.Goal][]string{
-					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim", "PersistentVolumeClaim"},
-					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim"},
+					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
+					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
+					drivertest.ToSleep:  {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
 					drivertest.ToDelete: nil,
 				}[way.Goal]
 				if got := c.kinds(t); !slices.Equal(got, want) {
@@ -134,7 +190,7 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 			must(drivertest.ToDelete)
 		})
 	}
-	for _, want := range []string{"claim created", "secret created", "run recorded", "Pod created", "stop recorded", "Pod is being deleted", "claim deleted", "secret deleted"} {
+	for _, want := range []string{"claim created", "secret created", "run recorded", "Pod created", "stop recorded", "Pod is being deleted", "sleep requested", "budget created", "budget deleted", "sleep answered", "sleep recorded", "claim deleted", "secret deleted"} {
 		if !seen[want] {
 			t.Errorf("no manager was killed at %q", want)
 		}

@@ -41,6 +41,9 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 	if pod == nil {
 		s.ID = objectName(s.UID)
 		s.Ended = endWithoutPod(rec)
+		if rec.isAsleep(nil) {
+			describeAsleep(&s, rec, nil)
+		}
 		return s, nil
 	}
 	if secret == nil {
@@ -53,6 +56,9 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		s.Ended = endOf(pod, status)
 		if stopped {
 			s.Ended.Cause, s.Ended.Message = backend.CauseRequested, ""
+		}
+		if rec.isAsleep(pod) {
+			describeAsleep(&s, rec, pod)
 		}
 		if pod.DeletionTimestamp != nil {
 			// Kubelet is about to confirm that it is gone. Only then can its successor be created.
@@ -72,6 +78,9 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		describeRunning(&s, pod, secret, rec)
 		if pod.DeletionTimestamp != nil {
 			s.Task, s.Progress = backend.TaskStop, "the guest is powering off"
+			if definition, _ := definitionOf(pod); definition.SleepWhenEvicted && !stopped {
+				s.Task, s.Progress = backend.TaskSleep, "its Pod is being moved to another node"
+			}
 		}
 	}
 	return s, nil
@@ -210,6 +219,7 @@ func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
 		{"cloudInit", pod.Annotations[annotationSeed] != seedSum},
+		{"evictionPolicy", running.SleepWhenEvicted != wanted.SleepWhenEvicted},
 		{"podTemplate", pod.Annotations[annotationTemplate] != templateSum(rec.Machine.PodTemplate)},
 	} {
 		if field.differs {
@@ -245,11 +255,10 @@ func endOf(pod *corev1.Pod, status *corev1.ContainerStatus) *backend.Ended {
 	}
 	terminated := status.State.Terminated
 	ended.StartedAt, ended.At = terminated.StartedAt.Time, terminated.FinishedAt.Time
-	var report launcher.Ended
-	switch err := json.Unmarshal([]byte(terminated.Message), &report); {
+	switch report, ok := reportOf(status); {
 	case terminated.Reason == "OOMKilled":
 		ended.Cause, ended.Message = backend.CauseError, "it exceeded the memory limit of its Pod"
-	case err == nil && report.Cause != "":
+	case ok:
 		ended.Cause, ended.Message = backend.Cause(report.Cause), report.Message
 	default:
 		ended.Cause, ended.Message = backend.CauseHost, fmt.Sprintf("its launcher exited with status %d", terminated.ExitCode)
@@ -258,6 +267,15 @@ func endOf(pod *corev1.Pod, status *corev1.ContainerStatus) *backend.Ended {
 		}
 	}
 	return ended
+}
+
+// reportOf returns what a launcher has reported when it ended; false if it has not.
+func reportOf(status *corev1.ContainerStatus) (report launcher.Ended, ok bool) {
+	if status == nil || status.State.Terminated == nil {
+		return report, false
+	}
+	err := json.Unmarshal([]byte(status.State.Terminated.Message), &report)
+	return report, err == nil && report.Cause != ""
 }
 
 // describePod returns why kubelet or a controller has ended a Pod.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,14 +63,25 @@ func newClaim(machine *backend.Machine, disk backend.Disk) *corev1.PersistentVol
 		Spec: corev1.PersistentVolumeClaimSpec{
 			StorageClassName: class,
 			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources:        corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(disk.SizeBytes)}},
 		},
 	}
 	claim.Name = claimName(machine.UID, disk.Name)
-	if disk.Name != rootDisk {
+	if disk.Name == rootDisk {
+		claim.Annotations[annotationMemory] = strconv.FormatInt(machine.MemoryBytes, 10)
+	} else {
 		claim.Labels[labelDisk], claim.Annotations[annotationPolicy] = disk.Name, string(policyOf(disk))
 	}
+	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: claimSize(disk.SizeBytes + memoryIn(claim))}
 	return claim
+}
+
+// memoryIn returns the part of a claim, in bytes, that is for the memory of a machine that is asleep; 0 for claims of earlier versions.
+func memoryIn(claim *corev1.PersistentVolumeClaim) int64 {
+	bytes, err := strconv.ParseInt(claim.Annotations[annotationMemory], 10, 64)
+	if err != nil || bytes < 0 {
+		return 0
+	}
+	return bytes
 }
 
 // policyOf returns what happens to a disk that is removed.
@@ -80,7 +92,7 @@ func policyOf(disk backend.Disk) v1alpha1.DiskPolicy {
 	return v1alpha1.DiskDelete
 }
 
-// claimSize returns the size of the claim of a disk, in whole MiB.
+// claimSize returns the size of the claim of a disk, together with memory, in whole MiB.
 func claimSize(disk int64) resource.Quantity {
 	mebibytes := (disk+disk/diskOverhead)>>20 + 1
 	return *resource.NewQuantity(mebibytes<<20, resource.BinarySI)
@@ -163,7 +175,7 @@ func (d *Driver) growClaims(ctx context.Context, machine *backend.Machine, claim
 
 // growClaim grows a claim for a disk of a size. It returns the size of the disk that the claim has room for.
 func (d *Driver) growClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, disk int64) (fits int64, refused string, err error) {
-	size := claimSize(disk)
+	size := claimSize(disk + memoryIn(claim))
 	has := claim.Spec.Resources.Requests[corev1.ResourceStorage]
 	if has.Cmp(size) >= 0 {
 		return disk, "", nil
@@ -173,7 +185,7 @@ func (d *Driver) growClaim(ctx context.Context, claim *corev1.PersistentVolumeCl
 	err = d.client.Patch(ctx, claim, client.MergeFrom(before), client.FieldOwner(kube.FieldManager))
 	switch {
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		return diskIn(has), fmt.Sprintf("the PersistentVolumeClaim %s does not grow: %v", claim.Name, err), nil
+		return max(1<<20, diskIn(has)-memoryIn(claim)), fmt.Sprintf("the PersistentVolumeClaim %s does not grow: %v", claim.Name, err), nil
 	case err != nil:
 		return 0, "", typed("grow the PersistentVolumeClaim "+claim.Name, err)
 	}

@@ -54,18 +54,18 @@ func TestRemovedDisks(t *testing.T) {
 	machine.Disks = []backend.Disk{{Name: "scratch", SizeBytes: 8 << 20}, {Name: "kept", SizeBytes: 8 << 20}}
 	c.must("Create", c.driver.Create(t.Context(), machine))
 	c.start(machine)
-	c.awaitClaims(machine, "scratch", "kept")
+	c.awaitClaims(machine, rootDisk, "scratch", "kept")
 	machine.Disks, machine.Hash = []backend.Disk{{Name: "scratch", SizeBytes: 8 << 20}, {Name: "kept", SizeBytes: 8 << 20, Retain: true}}, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	machine.Disks, machine.Hash = []backend.Disk{{Name: "late", SizeBytes: 8 << 20}}, "3"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
-	c.awaitClaims(machine, "scratch", "kept", "late")
+	c.awaitClaims(machine, rootDisk, "scratch", "kept", "late")
 	if server := c.until(machine, "the change is seen", func(s backend.Server) bool { return s.Hash == "3" }); !slices.Equal(server.Pending, []string{"disks"}) || len(server.Disks) != 3 {
 		t.Errorf("pending are %q and %+v", server.Pending, server.Disks)
 	}
 	c.stop(machine)
 	c.start(machine)
-	c.awaitClaims(machine, "kept", "late")
+	c.awaitClaims(machine, rootDisk, "kept", "late")
 	c.stop(machine)
 	harness.Eventually(t, "it is deleted", func() bool {
 		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisks: []string{"late"}}) == nil
@@ -84,9 +84,9 @@ func TestLostClaim(t *testing.T) {
 	if err := claims.Delete(t.Context(), claimName(machine.UID, "data"), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.awaitClaims(machine)
+	c.awaitClaims(machine, rootDisk)
 	if err := c.driver.Start(t.Context(), machine); err == nil || !strings.Contains(err.Error(), "with the data disk is gone") {
 		t.Errorf("Start: %v", err)
 	}
-	c.awaitClaims(machine)
+	c.awaitClaims(machine, rootDisk)
 }

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -83,6 +84,8 @@ type Driver struct {
 	usage map[types.UID]*measured
 	// imports are the Pods whose launchers are asked, or were asked, for the progress of an import, by their UIDs.
 	imports map[types.UID]string
+	// sleeps are the attempts to put machines to sleep, that are in progress or have failed, by the UIDs of the machines.
+	sleeps map[types.UID]*sleepTask
 	// running ends when the driver is closed.
 	running context.Context
 }
@@ -103,6 +106,7 @@ var ours = func() labels.Selector {
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;create;patch;delete
+// +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;delete
 
 // Missing returns an error if the driver has not all its images.
 func Missing(launcherImage, guestImage string) error {
@@ -118,12 +122,12 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), metricsv1beta1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), policyv1.AddToScheme(scheme), metricsv1beta1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	d := &Driver{
 		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
-		notify: func(backend.Identity) {}, imports: map[types.UID]string{},
+		notify: func(backend.Identity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -204,7 +208,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, Disks: true, Service: true, Agent: true, Emulated: true}
+	return backend.Capabilities{Pause: true, Sleep: true, Disks: true, Service: true, Agent: true, Emulated: true}
 }
 
 // Host implements backend.Driver. The host is the cluster.
@@ -263,6 +267,7 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	}
 	server, err := describe(secret, pod, time.Now())
 	d.addProgress(&server, pod)
+	d.addSleep(&server)
 	server.Usage = d.usageOf(&server)
 	return server, err
 }
@@ -296,6 +301,7 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 			return nil, err
 		}
 		d.addProgress(&server, running[uid])
+		d.addSleep(&server)
 		server.Usage = d.usageOf(&server)
 		all = append(all, server)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -51,7 +50,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}, launchers: &simulated{servers: map[types.UID]*httptest.Server{}}}
+	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}, launchers: newSimulated()}
 	for _, name := range c.namespaces {
 		_, err := api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -91,7 +90,8 @@ func (c *cluster) clear() {
 		core := c.api.CoreV1()
 		err := errors.Join(core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, options),
 			core.Secrets(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options),
-			core.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options))
+			core.PersistentVolumeClaims(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options),
+			c.api.PolicyV1().PodDisruptionBudgets(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options))
 		if err != nil {
 			c.Errorf("clear up: %v", err)
 		}
@@ -119,7 +119,7 @@ func (c *cluster) open(t *testing.T) backend.Driver {
 func (c *cluster) machine(uid types.UID) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: uid, Namespace: c.namespaces[0], Name: "vm", Cluster: "cluster"},
-		MilliCPU: 1000, MemoryBytes: 128 << 20, StorageClass: className, Hash: "1",
+		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, StorageClass: className, Hash: "1",
 	}
 }
 
@@ -194,7 +194,12 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	case pod.DeletionTimestamp != nil && len(pod.Finalizers) > 0:
 		return nil // see TestNeverTwice
 	case pod.DeletionTimestamp != nil:
-		return c.end(ctx, pod, launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"})
+		return c.end(ctx, pod, c.launchers.endOf(pod))
+	case c.launchers.isFalling(pod.UID):
+		if isOver(pod) {
+			return nil
+		}
+		return c.end(ctx, pod, launcher.Ended{Cause: launcher.CauseAsleep, SavedBytes: 1 << 20})
 	case pod.Status.Phase == corev1.PodPending:
 		pod.Status.Phase, pod.Status.PodIPs = corev1.PodRunning, []corev1.PodIP{{IP: "10.0.0.1"}}
 		pod.Status.PodIP = "10.0.0.1"
@@ -249,7 +254,8 @@ func (c *cluster) leftovers(t *testing.T) (left []string) {
 		pods, err := c.api.CoreV1().Pods(namespace).List(t.Context(), options)
 		secrets, secretsErr := c.api.CoreV1().Secrets(namespace).List(t.Context(), options)
 		claims, claimsErr := c.api.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), options)
-		if err := errors.Join(err, secretsErr, claimsErr); err != nil {
+		budgets, budgetsErr := c.api.PolicyV1().PodDisruptionBudgets(namespace).List(t.Context(), options)
+		if err := errors.Join(err, secretsErr, claimsErr, budgetsErr); err != nil {
 			t.Fatal(err)
 		}
 		for i := range pods.Items {
@@ -260,6 +266,9 @@ func (c *cluster) leftovers(t *testing.T) (left []string) {
 		}
 		for i := range claims.Items {
 			left = append(left, "PersistentVolumeClaim "+claims.Items[i].Name)
+		}
+		for i := range budgets.Items {
+			left = append(left, "PodDisruptionBudget "+budgets.Items[i].Name)
 		}
 	}
 	return left

@@ -62,7 +62,7 @@ func TestPodOfAnAddress(t *testing.T) {
 	if err := Validate(&machine); err != nil {
 		t.Error(err)
 	}
-	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

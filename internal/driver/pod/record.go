@@ -1,7 +1,7 @@
 package pod
 
 import (
-	"crypto/rand"
+	cryptorand "crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
@@ -25,12 +26,29 @@ type record struct {
 	Run string `json:"run,omitempty"`
 	// Stopped means that the end of that run was requested.
 	Stopped bool `json:"stopped,omitempty"`
+	// Started is the machine that this run began with, and SeedSum the checksum of its seed; nil if an earlier version began it.
+	Started *backend.Machine `json:"started,omitempty"`
+	SeedSum string           `json:"seedSum,omitempty"`
+	// Asleep is how that run was put to sleep; nil if nobody has begun to do so.
+	Asleep *asleep `json:"asleep,omitempty"`
+	// Epoch changes with each requested end, so that memory that was saved before is not used after it.
+	Epoch string `json:"epoch,omitempty"`
 	// PausedRun is the run that is paused; empty if none is.
 	PausedRun string `json:"pausedRun,omitempty"`
 	// DiskRefused is why claims of disks have not grown before that run; empty if they have, or did not have to.
 	DiskRefused string `json:"diskRefused,omitempty"`
 	// Failure is why that run has no Pod; nil if it had one.
 	Failure *failure `json:"failure,omitempty"`
+}
+
+// wake returns the record of the next run of a machine that is asleep: it goes on with what it was started with, in a Pod where machine
+// wants it.
+func (r *record) wake(machine backend.Machine) *record {
+	started := *r.Started
+	started.PodTemplate, started.EvictionPolicy = machine.PodTemplate, machine.EvictionPolicy
+	return &record{
+		Machine: withImage(machine, r), Started: &started, SeedSum: r.SeedSum, Run: rand.String(10), DiskRefused: r.DiskRefused, Epoch: r.Epoch,
+	}
 }
 
 // failure is a Pod that the API server refused.
@@ -56,7 +74,7 @@ func (r *record) putInto(secret *corev1.Secret, seed *backend.Seed) error {
 	}
 	token := secret.Data[launcher.TokenFile]
 	if len(token) == 0 {
-		token = []byte(rand.Text())
+		token = []byte(cryptorand.Text())
 	}
 	secret.Data = map[string][]byte{
 		recordKey: raw, launcher.TokenFile: token, launcher.UserDataFile: []byte(seed.UserData), launcher.NetworkDataFile: []byte(seed.NetworkData),
@@ -78,11 +96,14 @@ func seedOf(secret *corev1.Secret) *backend.Seed {
 	return &backend.Seed{UserData: string(secret.Data[launcher.UserDataFile]), NetworkData: string(secret.Data[launcher.NetworkDataFile])}
 }
 
-// seedSum returns the checksum of the seed in a Secret, which does not reveal it.
-func seedSum(secret *corev1.Secret) string {
-	sum := sha256.New()
-	sum.Write(secret.Data[launcher.UserDataFile])
-	sum.Write([]byte{0})
-	sum.Write(secret.Data[launcher.NetworkDataFile])
-	return hex.EncodeToString(sum.Sum(nil)[:8])
+// seedSum returns the checksum of the seed in a Secret.
+func seedSum(secret *corev1.Secret) string { return sumOf(seedOf(secret)) }
+
+// sumOf returns the checksum of a seed, which does not reveal it. None is the same as an empty one.
+func sumOf(seed *backend.Seed) string {
+	if seed == nil {
+		seed = &backend.Seed{}
+	}
+	sum := sha256.Sum256([]byte(seed.UserData + "\x00" + seed.NetworkData))
+	return hex.EncodeToString(sum[:8])
 }

@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -34,13 +35,16 @@ func Validate(machine *backend.Machine) error {
 		}
 	}
 	if machine.SleepsAtShutdown {
-		return wrong("spec.onHostShutdown", "the driver pod cannot put machines to sleep; remove the field, or use the driver qemu")
+		return wrong("spec.onHostShutdown", "machines of the driver pod are on no host; remove the field, or use the driver qemu")
 	}
-	if machine.SleepsOnSchedule {
-		return wrong("spec.powerSchedule", "the driver pod cannot put machines to sleep; remove the field, or use the driver qemu")
+	if machine.SleepsOnSchedule && machine.DiskBytes == 0 {
+		return wrong("spec.powerSchedule", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or remove the field")
+	}
+	if machine.EvictionPolicy == v1alpha1.EvictionSleep && machine.DiskBytes == 0 {
+		return wrong("spec.evictionPolicy", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or another policy")
 	}
 	if machine.SleepsWhenIdle {
-		return wrong("spec.idle", "the driver pod cannot put machines to sleep; remove the field, or use the driver qemu")
+		return wrong("spec.idle", "the driver pod does not know which machines are idle; remove the field, or use the driver qemu")
 	}
 	if machine.TakesSnapshots {
 		return wrong("spec.snapshots", "the driver pod takes no snapshots; remove the field, or use the driver qemu")

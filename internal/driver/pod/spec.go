@@ -41,6 +41,8 @@ const (
 	labelDisk = "cloudnative.tw/virtualmachine-disk"
 	// annotationPolicy is what happens to a disk, other than the root disk, that is removed.
 	annotationPolicy = "cloudnative.tw/virtualmachine-disk-policy"
+	// annotationMemory is the part of a claim, in bytes, that is for the memory of a machine that is asleep.
+	annotationMemory = "cloudnative.tw/virtualmachine-memory"
 	// annotationTemplate is the checksum of the PodTemplate of a run.
 	annotationTemplate = "cloudnative.tw/virtualmachine-template"
 )
@@ -95,7 +97,7 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 	d := launcher.Definition{
 		UID: string(machine.UID), Namespace: machine.Namespace, Name: machine.Name,
 		CPUs: machine.MilliCPU / 1000, CPUModel: machine.CPUModel, MemoryBytes: machine.MemoryBytes, CodeMiB: guestCode,
-		DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort,
+		DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort, SleepWhenEvicted: machine.EvictionPolicy == v1alpha1.EvictionSleep,
 	}
 	for _, disk := range machine.Disks {
 		d.Disks = append(d.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
@@ -128,9 +130,11 @@ func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 // images are the images of a Pod.
 type images struct{ launcher, guest string }
 
-// newPod returns the Pod of a run. It has what Pod Security "restricted" demands.
-func newPod(machine *backend.Machine, images images, run, seedSum string) (*corev1.Pod, error) {
+// newPod returns the Pod of the run of a record. mustBeAsleep means that the machine is certainly asleep. It has what Pod Security "restricted" demands.
+func newPod(rec *record, images images, mustBeAsleep bool) (*corev1.Pod, error) {
+	machine := rec.Started
 	definition := newDefinition(machine)
+	definition.Asleep, definition.Epoch = mustBeAsleep, rec.Epoch
 	raw, err := json.Marshal(definition)
 	if err != nil {
 		return nil, err
@@ -138,7 +142,7 @@ func newPod(machine *backend.Machine, images images, run, seedSum string) (*core
 	pod := &corev1.Pod{ObjectMeta: newMeta(machine.Identity), Spec: corev1.PodSpec{
 		Hostname:                      hostName(machine.Name),
 		RestartPolicy:                 corev1.RestartPolicyNever, // the controller decides about restarts
-		TerminationGracePeriodSeconds: ptr.To[int64](usualGrace),
+		TerminationGracePeriodSeconds: ptr.To(graceOf(&definition)),
 		AutomountServiceAccountToken:  ptr.To(false),
 		EnableServiceLinks:            ptr.To(false),
 		SecurityContext: &corev1.PodSecurityContext{
@@ -163,7 +167,7 @@ func newPod(machine *backend.Machine, images images, run, seedSum string) (*core
 			},
 		}},
 	}}
-	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = run, seedSum
+	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = rec.Run, rec.SeedSum
 	addTemplate(pod, machine.PodTemplate)
 	addVolumes(&pod.Spec, machine, images)
 	return pod, nil

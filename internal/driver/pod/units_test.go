@@ -31,14 +31,17 @@ func newMachine() backend.Machine {
 
 func TestValidate(t *testing.T) {
 	for field, change := range map[string]func(*backend.Machine){
-		"":                       func(*backend.Machine) {},
+		"": func(m *backend.Machine) {
+			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy = 1<<30, true, v1alpha1.EvictionSleep
+		},
 		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
 		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
 		"spec.network":           func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
 		"spec.disks":             func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
 		"spec.display":           func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
 		"spec.onHostShutdown":    func(m *backend.Machine) { m.SleepsAtShutdown = true },
-		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },
+		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },                 // without a disk
+		"spec.evictionPolicy":    func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionSleep }, // without a disk
 		"spec.idle":              func(m *backend.Machine) { m.SleepsWhenIdle = true },
 		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
 		"spec.restore":           func(m *backend.Machine) { m.IsRestored = true },
@@ -57,7 +60,7 @@ func TestValidate(t *testing.T) {
 
 func TestPod(t *testing.T) {
 	machine := newMachine()
-	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +103,7 @@ func TestPodTemplate(t *testing.T) {
 			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
 		},
 	}
-	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,7 +157,7 @@ func TestReadyPortIsFree(t *testing.T) {
 func TestImageWithItsDisk(t *testing.T) {
 	machine := newMachine()
 	machine.Image, machine.DiskBytes = &v1alpha1.Image{Container: "disk:v1", Agent: ptr.To(false)}, 1<<30
-	pod, err := newPod(&machine, images{launcher: "launcher:v1", guest: "guest:v1"}, "run", "sum")
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +171,7 @@ func TestImageWithItsDisk(t *testing.T) {
 	if d := newDefinition(&machine); !d.NoAgent || !d.Image || d.CodeMiB != imageCode {
 		t.Errorf("definition %+v", d)
 	}
-	if claim := newClaim(&machine, disksOf(&machine)[0]); claim.Spec.Resources.Requests.Storage().Value() != (1<<30)+(1<<30)/16+(1<<20) {
+	if claim := newClaim(&machine, disksOf(&machine)[0]); claim.Spec.Resources.Requests.Storage().Value() != 1633<<20 { // 1 GiB and 512 MiB, 1/16 of both, and 1 MiB
 		t.Errorf("claim of %s", claim.Spec.Resources.Requests.Storage())
 	}
 }
@@ -197,7 +200,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	w.rec = record{Machine: newMachine(), Run: "one"}
 	var err error
-	if w.pod, err = newPod(&w.rec.Machine, images{}, "one", ""); err != nil {
+	if w.pod, err = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, false); err != nil {
 		t.Fatal(err)
 	}
 	w.pod.Spec.NodeName = "a"
@@ -261,6 +264,33 @@ func TestDescribe(t *testing.T) {
 			w.over(corev1.PodFailed, launcher.Ended{Cause: launcher.CauseGuestPanic}, "Error")
 			w.rec.Stopped, w.rec.Run = true, "two"
 		}, backend.StateStopped, "", "", backend.CauseGuestPanic, ""},
+		"is asleep": {func(w *world) {
+			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseAsleep}, "Completed")
+		}, backend.StateAsleep, "", "", "", ""},
+		"is asleep, and its Pod left": {func(w *world) { w.pod, w.rec.Asleep = nil, &asleep{} }, backend.StateAsleep, "", "", "", ""},
+		"is asleep, and cannot wake": {func(w *world) {
+			w.pod, w.rec.Asleep, w.rec.Failure = nil, &asleep{}, &failure{Message: "quota"}
+		}, backend.StateAsleep, "", "", backend.CauseStartFailed, "quota"},
+		"was stopped while it was asleep": {func(w *world) {
+			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseAsleep}, "Completed")
+			w.rec.Stopped, w.rec.Epoch = true, "one"
+		}, backend.StateStopped, "", "", backend.CauseRequested, ""},
+		"fell asleep when it was to be stopped": {func(w *world) {
+			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseAsleep}, "Completed")
+			w.rec.Stopped = true
+		}, backend.StateAsleep, "", "", "", ""},
+		"was evicted, and may sleep": {func(w *world) {
+			started := w.rec.Machine
+			started.EvictionPolicy = v1alpha1.EvictionSleep
+			w.pod, w.rec.Started = nil, &started
+		}, backend.StateAsleep, "", "", "", ""},
+		"powered off before it fell asleep": {func(w *world) {
+			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseGuestShutdown}, "Completed")
+			w.rec.Asleep = &asleep{}
+		}, backend.StateStopped, "", "", backend.CauseGuestShutdown, ""},
+		"its memory was lost": {func(w *world) {
+			w.over(corev1.PodFailed, launcher.Ended{Cause: launcher.CauseMemoryLost, Message: "damaged"}, "Error")
+		}, backend.StateStopped, "", "", backend.CauseMemoryLost, "damaged"},
 		"out of memory":     {func(w *world) { w.over(corev1.PodFailed, launcher.Ended{}, "OOMKilled") }, backend.StateStopped, "", "", backend.CauseError, "memory limit"},
 		"the launcher died": {func(w *world) { w.over(corev1.PodFailed, launcher.Ended{}, "Error") }, backend.StateStopped, "", "", backend.CauseHost, "status 1"},
 		"kubelet refused it": {func(w *world) {

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -97,7 +98,7 @@ func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 		return ctx.Err()
 	}
 	err := m.startOnce(ctx, machine, true)
-	if !isUnusable(err) {
+	if !savedmemory.IsUnusable(err) {
 		return err
 	}
 	m.d.options.Log.V(1).Info("A machine boots although there is a template", "machine", m.id.UID, "why", err.Error())

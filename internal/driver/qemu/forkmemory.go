@@ -10,6 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // forkTimeout is how long a guest that goes on with the memory of another machine may take until it knows which machine it is. It boots
@@ -27,7 +28,7 @@ func (m *machine) prepareFork(ctx context.Context, machine backend.Machine, base
 		return nil, err
 	}
 	if why != "" {
-		removeMemory(m.dir)
+		savedmemory.Remove(m.dir)
 		m.d.options.Log.Info("A machine that is made of a snapshot with memory boots", "machine", m.id.UID, "why", why)
 		return func(def *definition) { def.Ended = newMemoryEnd(backend.CauseMemoryLost, why) }, nil
 	}
@@ -68,7 +69,7 @@ func (m *machine) forkMemory(ctx context.Context, machine backend.Machine, base 
 	saved.Shape = l.shape()
 	paths, err := m.writablePaths(memory.Disks)
 	if err == nil {
-		saved.Files, err = stampFiles(m.dir, paths)
+		saved.Files, err = savedmemory.Stamp(m.dir, paths)
 	}
 	return saved, "", err
 }
@@ -124,7 +125,7 @@ func (m *machine) renameGuest(ctx context.Context, agent *qmp.Client) error {
 	if err != nil {
 		return err
 	}
-	calling, cancel := context.WithTimeout(ctx, streamTimeout) // the guest reads disks for that
+	calling, cancel := context.WithTimeout(ctx, savedmemory.Timeout) // the guest reads disks for that
 	defer cancel()
 	err = agent.Run(calling, "keelson-fork", map[string]any{"entropy": newEntropy(), "hardware-address": address}, nil)
 	if refused := (*qmp.Error)(nil); errors.As(err, &refused) {

@@ -3,12 +3,12 @@ package qemu
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // entropyBytes is the number of random bytes that a guest gets from its host.
@@ -20,7 +20,7 @@ func newEntropy() []byte {
 	return entropy
 }
 
-// startOnce starts QEMU, from a template if that is allowed and there is one. The error is an unusableError if the template
+// startOnce starts QEMU, from a template if that is allowed and there is one. The error is a savedmemory.UnusableError if the template
 // cannot be used.
 func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instant bool) error {
 	var from *template
@@ -48,19 +48,19 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 	confinement, _ := l.confinement()
 	err = m.waitUp(ctx, proc, confinement)
 	if err == nil && from != nil {
-		if err = m.loadTemplate(ctx, from, shared.devices); isUnusable(err) {
+		if err = m.loadTemplate(ctx, from, shared.devices); savedmemory.IsUnusable(err) {
 			m.d.templates.drop(from)
 		}
 	}
 	return err
 }
 
-// loadTemplate makes the guest of a new QEMU, which has the memory of a template, go on where that was. The error is an unusableError if the machine has to boot
-// instead.
+// loadTemplate makes the guest of a new QEMU, which has the memory of a template, go on where that was. The error is a
+// savedmemory.UnusableError if the machine has to boot instead.
 func (m *machine) loadTemplate(ctx context.Context, from *template, devices *os.File) error {
 	conn, err := m.monitor()
 	if err != nil {
-		return unusable("%v", err)
+		return savedmemory.Unusable("%v", err)
 	}
 	m.setMoving(true)
 	err = loadDevices(ctx, conn, from, devices)
@@ -74,16 +74,16 @@ func (m *machine) loadTemplate(ctx context.Context, from *template, devices *os.
 		err = m.refresh(conn)
 	}
 	if err != nil && ctx.Err() == nil {
-		return unusable("%v", err)
+		return savedmemory.Unusable("%v", err)
 	}
 	return err
 }
 
 // loadDevices makes a QEMU that waits for it load the state of the devices of a template.
 func loadDevices(ctx context.Context, conn *qmp.Client, from *template, devices *os.File) error {
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	ctx, cancel := context.WithTimeout(ctx, savedmemory.Timeout)
 	defer cancel()
-	version, err := queryVersion(ctx, conn)
+	version, err := savedmemory.Version(ctx, conn)
 	if err != nil {
 		return err
 	}
@@ -93,13 +93,20 @@ func loadDevices(ctx context.Context, conn *qmp.Client, from *template, devices 
 	if err := ignoreShared(ctx, conn, true); err != nil {
 		return err
 	}
-	if err := beginLoading(ctx, conn, devices); err != nil {
+	if err := savedmemory.BeginLoading(ctx, conn, devices); err != nil {
 		return err
 	}
-	if err := awaitLoaded(ctx, conn); err != nil {
+	if err := savedmemory.AwaitLoaded(ctx, conn); err != nil {
 		return err
 	}
 	return ignoreShared(ctx, conn, false) // the machine may sleep
+}
+
+// ignoreShared sets whether QEMU leaves out memory that is in a file when it saves, and does not expect it when it loads.
+func ignoreShared(ctx context.Context, conn *qmp.Client, on bool) error {
+	return conn.Run(ctx, "migrate-set-capabilities", map[string]any{
+		"capabilities": []any{map[string]any{"capability": "x-ignore-shared", "state": on}},
+	}, nil)
 }
 
 // wantTemplate has the template for machines like this one made, whose guest has booted.
@@ -141,10 +148,4 @@ func (m *machine) endIfWaiting() {
 	if waits {
 		_ = m.begin(backend.TaskStart, m.endQEMU) // it continues in the background
 	}
-}
-
-// isUnusable reports whether saved memory or a template cannot be used.
-func isUnusable(err error) bool {
-	why := (*unusableError)(nil)
-	return errors.As(err, &why)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -335,10 +336,10 @@ func (m *machine) attach() {
 // removeOldMemory removes what a manager that was killed has left of saved memory.
 func (m *machine) removeOldMemory() {
 	if m.def.Asleep == nil {
-		removeMemory(m.dir)
+		savedmemory.Remove(m.dir)
 		return
 	}
-	_ = os.Remove(m.path(memoryPart))
+	_ = os.Remove(m.path(savedmemory.Part))
 }
 
 // hasResponded reports whether the monitor of a machine that is on has responded, and its guest

@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // snapshotDefinitionFile is the file with the definition of a snapshot in its folder. Its disks have the names that they have in
@@ -248,7 +249,7 @@ func (def *snapshotDefinition) files(dir string) []string {
 		all = append(all, filepath.Join(dir, fileOf(disk.Name)))
 	}
 	if def.Memory != nil {
-		all = append(all, filepath.Join(dir, memoryFile))
+		all = append(all, filepath.Join(dir, savedmemory.File))
 	}
 	return all
 }

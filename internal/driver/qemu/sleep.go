@@ -11,6 +11,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -79,7 +80,7 @@ func (m *machine) sleep(ctx context.Context, options backend.SleepOptions) error
 	}
 	step("sleep begun")
 	m.setMoving(true)
-	wasRunning, err := m.halt(ctx, conn)
+	wasRunning, err := savedmemory.Halt(ctx, conn)
 	if err != nil {
 		m.savedBytes.Store(0)
 		m.unhalt(ctx, conn, wasRunning)
@@ -99,7 +100,7 @@ func (m *machine) sleep(ctx context.Context, options backend.SleepOptions) error
 // QEMU.
 func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedMemory, error) {
 	m.mu.Lock()
-	saved := &savedMemory{Run: m.run, Shape: m.def.Shape}
+	saved := &savedMemory{Run: m.run, Memory: savedmemory.Memory{Shape: m.def.Shape}}
 	m.mu.Unlock()
 	l := m.wakingLaunch()
 	if err := m.fillFiles(ctx, l); err != nil {
@@ -110,10 +111,10 @@ func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedM
 		return nil, errors.New("an earlier version of Keelson started the machine, or it got processors since: it can sleep after a restart. " +
 			"Set spec.restartedAt to the current time")
 	}
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
+	ctx, cancel := context.WithTimeout(ctx, savedmemory.Timeout)
 	defer cancel()
 	var err error
-	if saved.QEMU, err = queryVersion(ctx, conn); err != nil {
+	if saved.QEMU, err = savedmemory.Version(ctx, conn); err != nil {
 		return nil, err
 	}
 	if saved.Disks, err = queryDiskAddresses(ctx, conn); err != nil {
@@ -121,18 +122,6 @@ func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedM
 	}
 	saved.DIMMs, err = queryDIMMs(ctx, conn)
 	return saved, err
-}
-
-func queryVersion(ctx context.Context, conn *qmp.Client) (string, error) {
-	var version struct {
-		QEMU    struct{ Major, Minor, Micro int }
-		Package string
-	}
-	if err := conn.Run(ctx, "query-version", nil, &version); err != nil {
-		return "", err
-	}
-	v := version.QEMU
-	return strings.TrimSpace(fmt.Sprintf("%d.%d.%d %s", v.Major, v.Minor, v.Micro, version.Package)), nil
 }
 
 // queryDiskAddresses returns the plugged disks of spec.disks.
@@ -188,37 +177,11 @@ func (m *machine) isMoving() bool {
 	return m.moving
 }
 
-// halt halts the processors, and reports whether they ran.
-func (m *machine) halt(ctx context.Context, conn *qmp.Client) (wasRunning bool, err error) {
-	// To stop, QEMU writes what its disks have cached, which takes long on a busy host.
-	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
-	defer cancel()
-	var status struct{ Status string }
-	if err := conn.Run(ctx, "query-status", nil, &status); err != nil {
-		return false, err
-	}
-	switch status.Status {
-	case "running":
-		return true, conn.Run(ctx, "stop", nil, nil)
-	case "paused":
-		return false, nil
-	case "postmigrate":
-		// A manager was killed when QEMU had written its memory, and nobody has used that. QEMU has let its disks go; it
-		// takes them back when it runs.
-		if err := conn.Run(ctx, "cont", nil, nil); err != nil {
-			return false, err
-		}
-		return true, conn.Run(ctx, "stop", nil, nil)
-	}
-	return false, fmt.Errorf("the machine cannot be put to sleep now: it is in the state %q", status.Status)
-}
-
 // unhalt lets the machine go on after a failed attempt to save its memory.
 func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout) // also if there was no time to save it
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), savedmemory.Timeout) // also if there was no time to save it
 	defer cancel()
-	_ = conn.Run(ctx, "migrate_cancel", nil, nil) // it may have ended
-	_ = awaitMigration(ctx, conn)                 // it has failed
+	savedmemory.Cancel(ctx, conn)
 	m.setMoving(false)
 	if !wasRunning {
 		return
@@ -231,23 +194,23 @@ func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool)
 // saveMemory writes the memory of the halted machine and records it.
 func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory) error {
 	m.progress("saving its memory")
-	if err := saved.write(ctx, conn, m.dir, m.countSaved); err != nil {
+	if err := saved.Write(ctx, conn, m.dir, m.countSaved); err != nil {
 		return err
 	}
-	if err := keepMemory(m.dir); err != nil {
+	if err := savedmemory.Keep(m.dir); err != nil {
 		return err
 	}
 	// QEMU has written all that it had to, and has let the disks go.
 	paths, err := m.writablePaths(saved.Disks)
 	if err == nil {
-		saved.Files, err = stampFiles(m.dir, paths)
+		saved.Files, err = savedmemory.Stamp(m.dir, paths)
 	}
 	if err == nil {
 		saved.At = time.Now().UTC()
 		err = m.recordAsleep(saved, func(def *definition) { def.StopRun = saved.Run })
 	}
 	if err != nil {
-		removeMemory(m.dir)
+		savedmemory.Remove(m.dir)
 	}
 	return err
 }
@@ -296,7 +259,7 @@ func (m *machine) endQEMU(ctx context.Context) error {
 		return nil
 	}
 	err := proc.Stop(ctx, process.StopOptions{
-		Polite: m.quit, PoliteTimeout: streamTimeout, TermTimeout: monitorTimeout, KillTimeout: streamTimeout,
+		Polite: m.quit, PoliteTimeout: savedmemory.Timeout, TermTimeout: monitorTimeout, KillTimeout: savedmemory.Timeout,
 	})
 	if err != nil {
 		return err
@@ -328,7 +291,7 @@ func (m *machine) writablePaths(disks []savedDisk) ([]string, error) {
 	for _, disk := range disks {
 		record, found := m.diskRecord(disk.Name)
 		if !found || !m.ownsDisk(&record) {
-			return nil, unusable("the machine has no disk %s any more", disk.Name)
+			return nil, savedmemory.Unusable("the machine has no disk %s any more", disk.Name)
 		}
 		all = append(all, m.recordPath(&record))
 	}

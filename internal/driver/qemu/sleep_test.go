@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -48,7 +49,8 @@ func hookSteps(t *testing.T) *stepHook {
 	hook.clear()
 	before := step
 	step = func(name string) { (*hook.at.Load())(name) }
-	t.Cleanup(func() { step = before })
+	savedmemory.Step = step
+	t.Cleanup(func() { step, savedmemory.Step = before, before })
 	return &hook
 }
 
@@ -72,7 +74,7 @@ func (w *fixture) wasWoken() bool {
 
 // memoryPath is the saved memory of the machine of the test.
 func (w *fixture) memoryPath() string {
-	return filepath.Join(w.driver.machinesDir(), string(uid), memoryFile)
+	return filepath.Join(w.driver.machinesDir(), string(uid), savedmemory.File)
 }
 
 // hasMemory reports whether there is a file of saved memory, complete or not.
@@ -285,7 +287,7 @@ func TestLongSleepOnAFullDisk(t *testing.T) {
 	before := sleepRetryInterval
 	sleepRetryInterval = 0
 	t.Cleanup(func() { sleepRetryInterval = before; atomicfile.Fault = func(string, string) error { return nil } })
-	for _, at := range []string{"write " + memoryPart, "sync " + memoryPart, "create " + definitionFile, "write " + definitionFile, "sync " + definitionFile} {
+	for _, at := range []string{"write " + savedmemory.Part, "sync " + savedmemory.Part, "create " + definitionFile, "write " + definitionFile, "sync " + definitionFile} {
 		t.Run(at, func(t *testing.T) {
 			w := newFixture(t)
 			machine := w.firmware()
@@ -441,7 +443,7 @@ func TestMigrationFails(t *testing.T) {
 	conn, err := w.driver.machines[uid].monitor()
 	w.do(err)
 	var rejected *qmp.Error
-	if err := awaitMigration(ctx, conn); err == nil || errors.As(err, &rejected) {
+	if err := savedmemory.AwaitSaved(ctx, conn); err == nil || errors.As(err, &rejected) {
 		t.Errorf("a migration that was not begun: %v", err)
 	}
 	w.remove()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // beginRead begins to make a machine of the snapshot, or to restore one from it. The snapshot is not deleted until the function that
@@ -70,8 +71,8 @@ func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImag
 		}
 	}
 	if def.Memory != nil {
-		removeMemory(m.dir)
-		if err := os.Link(s.memoryPath(), m.path(memoryFile)); err != nil {
+		savedmemory.Remove(m.dir)
+		if err := os.Link(s.memoryPath(), m.path(savedmemory.File)); err != nil {
 			return nil, nil, fmt.Errorf("use the memory in the snapshot %s: %w", s.id.Name, err)
 		}
 		step("memory linked for a fork")

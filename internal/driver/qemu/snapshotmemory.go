@@ -12,6 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 const (
@@ -82,7 +83,7 @@ func (s *machineSnapshot) countSaved(size int64) error {
 
 // removeMemory removes the memory of an attempt that was not recorded.
 func (s *machineSnapshot) removeMemory() {
-	removeMemory(s.dir)
+	savedmemory.Remove(s.dir)
 	s.savedBytes.Store(0)
 }
 
@@ -97,7 +98,7 @@ func (s *machineSnapshot) linkMemory(m *machine) (*snapshotMemory, error) {
 	if err := s.countSaved(saved.Size); err != nil {
 		return nil, err
 	}
-	if err := os.Link(m.path(memoryFile), filepath.Join(s.dir, memoryFile)); err != nil {
+	if err := os.Link(m.path(savedmemory.File), filepath.Join(s.dir, savedmemory.File)); err != nil {
 		return nil, err
 	}
 	return m.newSnapshotMemory(saved), atomicfile.SyncDir(s.dir)
@@ -114,14 +115,14 @@ func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.
 	}
 	s.progress("the memory is being saved")
 	m.setMoving(true)
-	wasRunning, err := m.halt(ctx, conn)
+	wasRunning, err := savedmemory.Halt(ctx, conn)
 	at = time.Now()
 	step("halted for a snapshot")
 	if err == nil {
 		err = s.copyRest(ctx, conn, disks)
 	}
 	if err == nil {
-		err = saved.write(ctx, conn, s.dir, s.countSaved)
+		err = saved.Write(ctx, conn, s.dir, s.countSaved)
 	}
 	if err != nil {
 		m.unhalt(ctx, conn, wasRunning)
@@ -131,7 +132,7 @@ func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.
 	err = m.goOn(ctx, conn, wasRunning)
 	m.d.options.Log.V(1).Info("A machine was halted for a snapshot", "machine", m.id.UID, "duration", time.Since(at))
 	if err == nil {
-		err = keepMemory(s.dir) // not before: it takes as long as the disk of the host does
+		err = savedmemory.Keep(s.dir) // not before: it takes as long as the disk of the host does
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -177,7 +178,7 @@ func (s *machineSnapshot) copyChanged(ctx context.Context, conn *qmp.Client, dis
 
 // goOn lets a machine go on whose memory was saved. It takes its disks back.
 func (m *machine) goOn(ctx context.Context, conn *qmp.Client, wasRunning bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), savedmemory.Timeout)
 	defer cancel()
 	err := conn.Run(ctx, "cont", nil, nil)
 	if err == nil && !wasRunning {
@@ -202,7 +203,7 @@ func (m *machine) linkRestored(s *machineSnapshot, def *snapshotDefinition, disk
 	case len(disks) != len(def.Disks):
 		return nil, "the machine does not have all disks that it had", nil
 	}
-	to := m.path(memoryFile) + restoreSuffix
+	to := m.path(savedmemory.File) + restoreSuffix
 	if err := os.Link(s.memoryPath(), to); err != nil {
 		return nil, "", fmt.Errorf("use the memory in the snapshot %s: %w", s.id.Name, err)
 	}
@@ -210,7 +211,7 @@ func (m *machine) linkRestored(s *machineSnapshot, def *snapshotDefinition, disk
 	return def.Memory, "", nil
 }
 
-func (s *machineSnapshot) memoryPath() string { return filepath.Join(s.dir, memoryFile) }
+func (s *machineSnapshot) memoryPath() string { return filepath.Join(s.dir, savedmemory.File) }
 
 // asleepWith makes the definition that of a machine that is asleep with saved memory, as it was started.
 func (def *definition) asleepWith(saved savedMemory, started backend.Machine, memory *snapshotMemory) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -107,7 +108,7 @@ func TestMemoryThatDoesNotFit(t *testing.T) {
 		failure := w.snapshotState(id).Failure
 		return failure != nil && strings.Contains(failure.Error(), "--vm-state-max")
 	})
-	if left, _ := filepath.Glob(filepath.Join(w.driver.snapshotsDir(), "*", memoryFile+"*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(w.driver.snapshotsDir(), "*", savedmemory.File+"*")); len(left) > 0 {
 		t.Errorf("left over: %v", left)
 	}
 	w.eventually("it runs on", is(backend.StateRunning))

@@ -13,6 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // restoreSuffix is the suffix of the copy of a disk of a snapshot, beside the disk that it replaces.
@@ -105,7 +106,7 @@ func (m *machine) restore(ctx context.Context, r backend.Restore) error {
 		return err
 	}
 	step("restore decided")
-	removeMemory(m.dir)
+	savedmemory.Remove(m.dir)
 	return m.finishRestore()
 }
 
@@ -142,7 +143,7 @@ func (m *machine) copySnapshot(ctx context.Context, r backend.Restore) (*restori
 		if err := m.copyFrom(ctx, s, from, to, field, present.VirtualBytes); err != nil {
 			return nil, nil, err
 		}
-		if err := syncFile(to); err != nil { // it may have been grown
+		if err := atomicfile.SyncFile(to); err != nil { // it may have been grown
 			return nil, nil, err
 		}
 		step("disk copied for a restore")
@@ -197,7 +198,7 @@ func (m *machine) finishRestore() error {
 		step("disk restored")
 	}
 	if decided.Memory != nil {
-		if err := putInPlace(m.path(memoryFile)); err != nil {
+		if err := putInPlace(m.path(savedmemory.File)); err != nil {
 			return err
 		}
 		step("memory restored")
@@ -205,7 +206,7 @@ func (m *machine) finishRestore() error {
 	if err := atomicfile.SyncDir(m.dir); err != nil {
 		return fmt.Errorf("put the disks of the snapshot in place: %w", err)
 	}
-	stamps, err := stampFiles(m.dir, paths)
+	stamps, err := savedmemory.Stamp(m.dir, paths)
 	if err != nil {
 		return fmt.Errorf("put the disks of the snapshot in place: %w", err)
 	}

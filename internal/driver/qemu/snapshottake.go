@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // backupPoll is the interval of looks at QEMU while it copies disks.
@@ -140,7 +142,7 @@ func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Clie
 		return nil, err
 	}
 	defer func() {
-		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), streamTimeout)
+		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), savedmemory.Timeout)
 		defer cancel()
 		if endErr := endBackups(cleaning, conn); err == nil {
 			err = endErr
@@ -181,7 +183,7 @@ func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Clie
 		return nil, err
 	}
 	for _, disk := range got.disks {
-		if err := syncFile(s.path(disk.Name)); err != nil {
+		if err := atomicfile.SyncFile(s.path(disk.Name)); err != nil {
 			return nil, err
 		}
 	}
@@ -345,7 +347,7 @@ func endBackups(ctx context.Context, conn *qmp.Client) error {
 func (m *machine) endOldBackups(conn *qmp.Client) {
 	m.files.Lock()
 	defer m.files.Unlock()
-	ctx, cancel := context.WithTimeout(m.d.ctx, streamTimeout)
+	ctx, cancel := context.WithTimeout(m.d.ctx, savedmemory.Timeout)
 	defer cancel()
 	if err := endBackups(ctx, conn); err != nil && ctx.Err() == nil && !errors.Is(err, qmp.ErrClosed) {
 		m.d.options.Log.Error(err, "Could not end the copies of disks that an earlier manager has begun", "machine", m.id.UID)
@@ -363,13 +365,4 @@ func queryDisksIn(ctx context.Context, conn *qmp.Client) (*plugged, error) {
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()
 	return queryDisks(ctx, conn)
-}
-
-// syncFile makes the content of a file durable.
-func syncFile(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
 }

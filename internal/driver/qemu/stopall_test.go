@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
 
@@ -131,7 +132,7 @@ func TestSavedMemoryIsLimited(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	run := w.run(machine).Run
-	other := newMachine(w.driver, definition{Machine: backend.Machine{Identity: backend.Identity{UID: "other"}}, Asleep: &savedMemory{Size: 1 << 30}})
+	other := newMachine(w.driver, definition{Machine: backend.Machine{Identity: backend.Identity{UID: "other"}}, Asleep: &savedMemory{Memory: savedmemory.Memory{Size: 1 << 30}}})
 	w.driver.mu.Lock()
 	w.driver.machines["other"] = other
 	w.driver.mu.Unlock()

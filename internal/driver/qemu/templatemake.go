@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -294,7 +295,7 @@ func inflate(ctx context.Context, conn *qmp.Client, size int64) error {
 // saveTemplate saves the state of the devices of the guest; its memory stays as it is.
 func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir string) error {
 	var err error
-	if made.QEMU, err = queryVersion(ctx, conn); err != nil {
+	if made.QEMU, err = savedmemory.Version(ctx, conn); err != nil {
 		return err
 	}
 	devices, err := os.OpenFile(filepath.Join(dir, templateDevices), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -308,10 +309,10 @@ func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir str
 	if err := ignoreShared(ctx, conn, true); err != nil {
 		return err
 	}
-	if err := beginMigration(ctx, conn, devices); err != nil {
+	if err := savedmemory.BeginSaving(ctx, conn, devices); err != nil {
 		return err
 	}
-	return awaitMigration(ctx, conn)
+	return savedmemory.AwaitSaved(ctx, conn)
 }
 
 // endTemplateProcess ends the process of a template, also if its record was lost or damaged, and removes the record.

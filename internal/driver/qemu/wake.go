@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strconv"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -39,9 +39,9 @@ func (m *machine) wake(ctx context.Context) error {
 	if endErr := m.endQEMU(ctx); endErr != nil {
 		return errors.Join(err, endErr)
 	}
-	if why := (*unusableError)(nil); errors.As(err, &why) {
-		m.d.options.Log.Info("The saved memory of a machine cannot be used; the machine boots from its disk", "machine", m.id.UID, "why", why.why)
-		return m.discardMemory(backend.CauseMemoryLost, why.why)
+	if why := (*savedmemory.UnusableError)(nil); errors.As(err, &why) {
+		m.d.options.Log.Info("The saved memory of a machine cannot be used; the machine boots from its disk", "machine", m.id.UID, "why", why.Why)
+		return m.discardMemory(backend.CauseMemoryLost, why.Why)
 	}
 	return fmt.Errorf("wake the machine: %w", err)
 }
@@ -64,7 +64,7 @@ func (m *machine) load(ctx context.Context) error {
 		return err
 	}
 	m.setMoving(true)
-	err = m.loadMemory(ctx, conn, saved)
+	err = saved.Load(ctx, conn, m.dir)
 	m.setMoving(false)
 	if err != nil {
 		return describeLoadFailure(proc, err, func(log string) string { return lastOutput(confinement.Named(log)) })
@@ -79,9 +79,9 @@ func (m *machine) load(ctx context.Context) error {
 		return err
 	}
 	step("memory used")
-	removeMemory(m.dir)
+	savedmemory.Remove(m.dir)
 	step("memory removed")
-	calling, cancel := context.WithTimeout(ctx, streamTimeout) // QEMU opens the disks for writing
+	calling, cancel := context.WithTimeout(ctx, savedmemory.Timeout) // QEMU opens the disks for writing
 	defer cancel()
 	if err := conn.Run(calling, "cont", nil, nil); err != nil {
 		return fmt.Errorf("resume the machine: %w", err)
@@ -90,9 +90,9 @@ func (m *machine) load(ctx context.Context) error {
 	return m.refresh(conn)
 }
 
-// describeLoadFailure returns an unusableError if QEMU has rejected the memory.
+// describeLoadFailure returns a savedmemory.UnusableError if QEMU has rejected the memory.
 func describeLoadFailure(proc *process.Process, err error, describe func(log string) string) error {
-	if isUnusable(err) {
+	if savedmemory.IsUnusable(err) {
 		return err
 	}
 	timer := time.NewTimer(monitorTimeout)
@@ -101,7 +101,7 @@ func describeLoadFailure(proc *process.Process, err error, describe func(log str
 		select {
 		case <-proc.Done():
 			if status := proc.Status(); status.ExitCode > 0 {
-				return unusable("QEMU does not accept it: %s", describe(status.LogTail))
+				return savedmemory.Unusable("QEMU does not accept it: %s", describe(status.LogTail))
 			}
 		case <-timer.C:
 		}
@@ -155,12 +155,12 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	if err := m.fillFiles(ctx, l); err != nil {
 		return nil, err
 	}
-	if err := saved.check("", l.processors(), l.shape()); err != nil {
+	if err := saved.Check("", l.processors(), l.shape()); err != nil {
 		return nil, err
 	}
 	paths, err := m.writablePaths(saved.Disks)
 	if err == nil {
-		err = saved.checkFiles(m.dir, paths)
+		err = saved.CheckFiles(m.dir, paths)
 	}
 	if err != nil {
 		return nil, err
@@ -190,38 +190,6 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	return l, nil
 }
 
-// loadMemory makes a QEMU that waits for it load the saved memory.
-func (m *machine) loadMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	calling, cancelCalls := context.WithTimeout(ctx, monitorTimeout)
-	defer cancelCalls()
-	version, err := queryVersion(calling, conn)
-	if err != nil {
-		return err
-	}
-	if err := saved.check(version, saved.CPU, saved.Shape); err != nil {
-		return err
-	}
-	theirs, stream, err := os.Pipe()
-	if err != nil {
-		return err
-	}
-	defer stream.Close()
-	_, _ = unix.FcntlInt(theirs.Fd(), unix.F_SETPIPE_SZ, pipeSize) // a smaller one works as well
-	err = beginLoading(calling, conn, theirs)
-	if err = errors.Join(err, theirs.Close()); err != nil {
-		return err
-	}
-	if err := saved.readMemory(ctx, m.dir, stream); err != nil {
-		return err
-	}
-	if err := stream.Close(); err != nil {
-		return err
-	}
-	return awaitLoaded(ctx, conn)
-}
-
 // discardMemory discards the saved memory of a machine whose QEMU has ended: it is off then.
 func (m *machine) discardMemory(cause backend.Cause, why string) error {
 	err := m.recordAsleep(nil, func(def *definition) {
@@ -231,7 +199,7 @@ func (m *machine) discardMemory(cause backend.Cause, why string) error {
 		return err
 	}
 	step("memory discarded")
-	removeMemory(m.dir)
+	savedmemory.Remove(m.dir)
 	// Its network listens at its ports no longer: the next start finds them free.
 	ctx, cancel := context.WithTimeout(m.d.ctx, networkTimeout)
 	defer cancel()

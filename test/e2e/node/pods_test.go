@@ -31,7 +31,7 @@ const (
 )
 
 // machineInPod is a machine with the default guest, a root disk, and a web server at a port that is not in spec.ports. The page disk says
-// whether a disk "data" is one that an earlier run had.
+// whether a disk "data" is one that an earlier run had, and the page boot differs after each boot.
 const machineInPod = `apiVersion: cloudnative.tw/v1alpha1
 kind: VirtualMachine
 metadata: {name: vm}
@@ -44,7 +44,7 @@ spec:
       write_files:
       - {path: /www/hello, content: it serves}
       bootcmd:
-      - mkdir -p /www
+      - mkdir -p /www; cat /proc/sys/kernel/random/boot_id > /www/boot
       - disk=/dev/disk/by-id/virtio-data; if [ -e $disk ]; then head -c 4 $disk | tr '\0' - > /www/disk; printf kept > $disk; sync; fi
       - busybox httpd -p 8080 -h /www
   readinessProbe: {httpGet: {port: 8080, path: /hello}, periodSeconds: 1, timeoutSeconds: 30}
@@ -74,6 +74,9 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"it is created, and its agent connects", createInPod},
 		{"its console, its log and its ports are reached", accessInPod},
 		{"it is paused, and goes on", pauseInPod},
+		{"it sleeps without its Pod, and goes on", sleepInPod},
+		{"its memory is damaged while it sleeps, and it boots", damagedInPod},
+		{"its node is drained", drainInPod},
 		{"it is restarted, and keeps its disk", restartInPod},
 		{"its disk cannot grow here, and it starts", growInPod},
 		{"a disk is added, kept and removed", disksInPod},
@@ -161,20 +164,126 @@ func (u *user) awaitMachine(t *testing.T) {
 // pauseInPod pauses the machine in its Pod.
 func pauseInPod(t *testing.T, u *user) {
 	pod := u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].metadata.uid}")
-	request := func(action string) {
-		t.Helper()
-		u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"action":"`+action+`"}}`)
-	}
-	request("paused")
+	u.request(t, "paused")
 	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=paused", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
 	if got := u.field(t, "virtualmachine/vm", `{.status.conditions[?(@.type=="Ready")].reason}`); got != "Paused" {
 		t.Errorf("Ready has the reason %s", got)
 	}
-	request("active")
+	u.request(t, "active")
 	u.awaitMachine(t)
 	if now := u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].metadata.uid}"); now != pod {
 		t.Errorf("its Pod was replaced")
 	}
+}
+
+// request sets spec.action.
+func (u *user) request(t *testing.T, action string) {
+	t.Helper()
+	u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"action":"`+action+`"}}`)
+}
+
+// sleep puts the machine to sleep.
+func (u *user) sleep(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	u.request(t, "asleep")
+	u.awaitAsleep(t)
+	t.Logf("asleep after %.1f s", time.Since(began).Seconds())
+	if n := countQEMU(u.field(t, "virtualmachine/vm", "{.metadata.uid}")); n != 0 {
+		t.Errorf("%d QEMUs run", n)
+	}
+}
+
+func (u *user) awaitAsleep(t *testing.T) {
+	t.Helper()
+	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=asleep", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+}
+
+// wake wakes the machine, and returns its page boot.
+func (u *user) wake(t *testing.T) string {
+	t.Helper()
+	began := time.Now()
+	u.request(t, "active")
+	u.awaitMachine(t)
+	t.Logf("ready again after %.1f s", time.Since(began).Seconds())
+	return u.page(t, "boot")
+}
+
+// sleepInPod deletes the Pod of the machine and kills the manager while it is asleep.
+func sleepInPod(t *testing.T, u *user) {
+	boot := u.page(t, "boot")
+	u.sleep(t)
+	u.killManager(t)
+	u.kubectl(t, "delete", "pod", "--selector", ofMachines)
+	u.startPods(t)
+	u.awaitAsleep(t)
+	if now := u.wake(t); now != boot || boot == "" {
+		t.Errorf("its guest has booted: the boot %q was %q", now, boot)
+	}
+}
+
+// damagedInPod damages the memory of a machine that is asleep, on the volume of its root disk.
+func damagedInPod(t *testing.T, u *user) {
+	boot := u.page(t, "boot")
+	u.sleep(t)
+	damaged := 0
+	err := filepath.WalkDir(u.data, func(path string, entry os.DirEntry, err error) error {
+		if err == nil && entry.Name() == "memory.zst" {
+			damaged++
+			return os.Truncate(path, 1000)
+		}
+		return nil // other files come and go
+	})
+	if err != nil || damaged != 1 {
+		t.Fatalf("%d files of memory were damaged: %v", damaged, err)
+	}
+	if now := u.wake(t); now == boot {
+		t.Error("its guest goes on")
+	}
+	u.Until(t, "an event says why", func(out string) bool { return strings.Contains(out, "memory.zst has 1000 bytes") },
+		"kubectl", "get", "events", "--field-selector", "reason=MemoryLost", "-o", "jsonpath={.items[*].message}")
+}
+
+// drainInPod drains the node of the machine: with the policy none that is refused, and with sleep it goes on afterwards.
+func drainInPod(t *testing.T, u *user) {
+	policy := func(policy string) {
+		t.Helper()
+		u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"evictionPolicy":`+policy+`}}`)
+	}
+	node, uid := u.field(t, "nodes", "{.items[0].metadata.name}"), u.field(t, "virtualmachine/vm", "{.metadata.uid}")
+	drain := []string{"kubectl", "drain", node, "--pod-selector", ofMachines, "--force", "--delete-emptydir-data"}
+	policy(`"none"`)
+	u.Until(t, "its budget counts it", transcript.Is("1 0"), "kubectl", "get", "poddisruptionbudgets", "--selector", ofMachines,
+		"-o", "jsonpath={.items[*].status.currentHealthy} {.items[*].status.disruptionsAllowed}")
+	before := u.run(t)
+	transcript.Contains(t, u.Fails(t, 1, append(drain, "--timeout=5s")...), "disruption budget")
+	u.kubectl(t, "uncordon", node)
+	u.awaitMachine(t)
+	if now := u.run(t); now != before {
+		t.Errorf("it was evicted: the run %s was %s", now, before)
+	}
+
+	policy(`"sleep"`)
+	u.Until(t, "its budget is gone", transcript.Is(""), "kubectl", "get", "poddisruptionbudgets", "--selector", ofMachines, "-o", "name")
+	u.Until(t, "the change is pending", func(out string) bool { return strings.Contains(out, "evictionPolicy") },
+		"kubectl", "get", "virtualmachine", "vm", "-o", `jsonpath={.status.conditions[?(@.type=="RestartRequired")].message}`)
+	u.restart(t)
+	boot, run := u.page(t, "boot"), u.run(t)
+	most, began := watchProcesses(t, uid), time.Now()
+	u.OK(t, append(drain, "--timeout=120s")...)
+	t.Logf("drained after %.1f s", time.Since(began).Seconds())
+	if n := countQEMU(uid); n != 0 {
+		t.Errorf("%d QEMUs run on the node", n)
+	}
+	u.kubectl(t, "uncordon", node)
+	u.awaitOtherRun(t, run)
+	if now := u.page(t, "boot"); now != boot || boot == "" {
+		t.Errorf("its guest has booted: the boot %q was %q", now, boot)
+	}
+	if n := most(); n != 1 {
+		t.Errorf("it ran %d times at once", n)
+	}
+	policy("null") // the next restart applies it
 }
 
 // accessInPod reaches the machine by the access API, in a namespace that lets nobody in.
@@ -385,7 +494,7 @@ func deleteInPod(t *testing.T, u *user) {
 	began := time.Now()
 	u.kubectl(t, "delete", "virtualmachine", "vm", "--timeout", transcript.WaitTimeout.String())
 	t.Logf("deleted after %.1f s", time.Since(began).Seconds())
-	if left := u.kubectl(t, "get", "pods,secrets,pvc", "--selector", ofMachines, "-o", "name"); left != "" {
+	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--selector", ofMachines, "-o", "name"); left != "" {
 		t.Errorf("left behind: %s", left)
 	}
 }

@@ -78,6 +78,12 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// What the Pod of the machine has in addition, for the driver pod. A change requires a
 	// restart.
 	PodTemplate *PodTemplateApplyConfiguration `json:"podTemplate,omitempty"`
+	// What happens when somebody else evicts or deletes the Pod of the machine, such as a
+	// drain of its node, for the driver pod. With stop, the default, the guest is powered
+	// off, and the machine starts in another Pod; with sleep, it is put to sleep, and goes
+	// on there. With none, evictions are refused, so that a drain waits. A change to or from
+	// sleep applies at the next start.
+	EvictionPolicy *virtualmachinev1alpha1.EvictionPolicy `json:"evictionPolicy,omitempty"`
 	// StorageClass of the PersistentVolumeClaims of the disks, for the driver pod. The
 	// default is that of the cluster.
 	StorageClassName *string `json:"storageClassName,omitempty"`
@@ -279,6 +285,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithDisplay(value *DisplayApplyCo
 // If called multiple times, the PodTemplate field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithPodTemplate(value *PodTemplateApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
 	b.PodTemplate = value
+	return b
+}
+
+// WithEvictionPolicy sets the EvictionPolicy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the EvictionPolicy field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithEvictionPolicy(value virtualmachinev1alpha1.EvictionPolicy) *VirtualMachineSpecApplyConfiguration {
+	b.EvictionPolicy = &value
 	return b
 }
 

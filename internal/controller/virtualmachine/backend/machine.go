@@ -68,6 +68,8 @@ type Machine struct {
 	// machines are Pods.
 	PodTemplate  *v1alpha1.PodTemplate `json:"podTemplate,omitempty"`
 	StorageClass string                `json:"storageClass,omitempty"`
+	// EvictionPolicy is what happens when that Pod is evicted; empty means the default.
+	EvictionPolicy v1alpha1.EvictionPolicy `json:"evictionPolicy,omitempty"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
@@ -78,6 +80,8 @@ func (m *Machine) RejectPodFields() error {
 	switch {
 	case m.PodTemplate != nil:
 		return &FieldError{Field: "spec.podTemplate", Message: message}
+	case m.EvictionPolicy != "":
+		return &FieldError{Field: "spec.evictionPolicy", Message: message}
 	case m.StorageClass != "":
 		return &FieldError{Field: "spec.storageClassName", Message: message}
 	}
