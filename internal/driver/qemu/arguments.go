@@ -124,8 +124,7 @@ func (l *launch) arguments() []string {
 	args = append(args, l.cdromArguments(h)...)
 	args = append(args, l.dataDrives(h)...)
 	args = append(args, l.displayArguments()...)
-	args = append(args, l.memoryArguments(h)...)
-	args = append(args, l.wakingArguments()...)
+	args = append(args, append(l.memoryArguments(h), l.wakingArguments()...)...)
 	if l.kernel != "" {
 		args = append(args, "-kernel", sandbox.FDPath(h.kernel), "-append", l.cmdline)
 		if l.initrd != "" {

@@ -39,7 +39,7 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 		})
 	})
 	if shared != nil {
-		defer shared.Close()
+		defer shared.close()
 	}
 	if err != nil {
 		return err

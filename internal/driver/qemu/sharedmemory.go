@@ -24,8 +24,10 @@ type sharedMemory struct {
 	memory, devices *os.File
 }
 
-// Close implements io.Closer. The QEMUs that use the memory keep it.
-func (s *sharedMemory) Close() error { return errors.Join(s.memory.Close(), s.devices.Close()) }
+// close lets the memory go. The QEMUs that use it keep it.
+func (s *sharedMemory) close() {
+	_ = errors.Join(s.memory.Close(), s.devices.Close()) // there is nothing that could be lost
+}
 
 // open returns the same memory with descriptors of its own.
 func (s *sharedMemory) open() (*sharedMemory, error) {
@@ -89,7 +91,7 @@ func readShared(memory, devices, digest string) (_ *sharedMemory, err error) {
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, s.Close())
+			s.close()
 		}
 	}()
 	_, found, err := copyMemory(s.memory, from, state)

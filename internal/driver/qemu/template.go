@@ -242,7 +242,7 @@ func (t *templates) openShared(found *template) (*sharedMemory, error) {
 // unload leaves a template on the disk only; templates.mu is held.
 func (t *template) unload() {
 	if t.shared != nil {
-		_ = t.shared.Close() // nothing was written
+		t.shared.close()
 		t.shared = nil
 	}
 }

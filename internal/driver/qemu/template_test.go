@@ -297,10 +297,11 @@ func TestSharedMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared, err := first.open()
-	if err := errors.Join(err, first.Close()); err != nil {
+	first.close()
+	if err != nil {
 		t.Fatal(err)
 	}
-	defer shared.Close()
+	defer shared.close()
 	want, got := make([]byte, size), make([]byte, size)
 	if _, err := guest.ReadAt(want, 0); err != nil {
 		t.Fatal(err)
