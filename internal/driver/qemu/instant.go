@@ -47,10 +47,17 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 	defer m.connect(ctx)()
 	confinement, _ := l.confinement()
 	err = m.waitUp(ctx, proc, confinement)
-	if err == nil && from != nil {
-		if err = m.loadTemplate(ctx, from, shared.devices); savedmemory.IsUnusable(err) {
-			m.d.templates.drop(from)
-		}
+	if from == nil {
+		return err
+	}
+	if err != nil && ctx.Err() == nil {
+		err = savedmemory.Unusable("%v", err) // QEMU may start with memory of its own
+	}
+	if err == nil {
+		err = m.loadTemplate(ctx, from, shared.devices)
+	}
+	if savedmemory.IsUnusable(err) {
+		m.d.templates.drop(from)
 	}
 	return err
 }

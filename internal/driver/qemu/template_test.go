@@ -207,24 +207,8 @@ func TestMachineBootsWithoutATemplate(t *testing.T) {
 			_, err = file.WriteAt([]byte("damage"), 1<<20)
 			return errors.Join(err, file.Close())
 		}},
-		{"of no QEMU", func(memory string) error {
-			dir := filepath.Dir(memory)
-			found, err := readTemplate(dir)
-			if err != nil {
-				return err
-			}
-			content := []byte("not what QEMU writes")
-			from, err := os.OpenFile(memory, os.O_RDWR, 0)
-			if err != nil {
-				return err
-			}
-			defer from.Close()
-			if found.Size, found.SHA256, err = copyMemory(from, from, content); err != nil {
-				return err
-			}
-			raw, err := json.Marshal(found)
-			return errors.Join(err, os.WriteFile(filepath.Join(dir, templateDevices), content, 0o600), os.WriteFile(filepath.Join(dir, templateFile), raw, 0o600))
-		}},
+		{"with devices of no QEMU", func(memory string) error { return replaceTemplate(memory, "not what QEMU writes", 128<<20) }},
+		{"with too little memory for QEMU to start", func(memory string) error { return replaceTemplate(memory, "", 64<<20) }},
 	} {
 		w.do(w.driver.Create(t.Context(), machine))
 		w.eventually("it is created", is(backend.StateStopped))
@@ -250,6 +234,29 @@ func TestMachineBootsWithoutATemplate(t *testing.T) {
 		w.eventually("it is off", is(backend.StateStopped))
 	}
 	w.remove()
+}
+
+// replaceTemplate gives a template other devices and another size of the memory, with the digest of these.
+func replaceTemplate(memory, devices string, size int64) error {
+	dir := filepath.Dir(memory)
+	found, err := readTemplate(dir)
+	if err != nil {
+		return err
+	}
+	from, err := os.OpenFile(memory, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := from.Truncate(size); err != nil {
+		return err
+	}
+	if found.Size, found.SHA256, err = copyMemory(from, from, []byte(devices)); err != nil {
+		return err
+	}
+	raw, err := json.Marshal(found)
+	return errors.Join(err, os.WriteFile(filepath.Join(dir, templateDevices), []byte(devices), 0o600),
+		os.WriteFile(filepath.Join(dir, templateFile), raw, 0o600))
 }
 
 func TestNoTemplate(t *testing.T) {
