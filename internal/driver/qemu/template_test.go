@@ -113,6 +113,11 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 	if pending := w.server().Pending; !slices.Equal(pending, []string{"resource.memory"}) {
 		t.Errorf("with memory that is shared and should shrink, pending are %v", pending)
 	}
+	first.Hash, first.MemoryBytes = "3", 2*booted().MemoryBytes
+	w.do(w.driver.Reconfigure(t.Context(), first))
+	if pending := w.server().Pending; len(pending) > 0 {
+		t.Errorf("with memory that is shared and should grow, pending are %v", pending)
+	}
 	w.remove()
 }
 
