@@ -120,8 +120,7 @@ func TestEgressIsRefused(t *testing.T) {
 		t.Helper()
 		source++
 		target := netip.AddrPortFrom(netip.MustParseAddr(address), port)
-		a.send(syn(a, source, target))
-		a.next("refusal of "+address, func(b []byte) bool { return isRefusal(b, target) })
+		a.ask("refusal of "+address, syn(a, source, target), func(b []byte) bool { return isRefusal(b, target) })
 	}
 	for _, rule := range []Egress{{}, {Networks: everything}, {Mode: EgressNone, Networks: everything}} {
 		w.apply(func(c *Config) { c.Egress = rule })

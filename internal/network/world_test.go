@@ -225,6 +225,26 @@ func (g *guest) next(what string, wanted func([]byte) bool) []byte {
 	}
 }
 
+// ask sends a frame until there is the answer for which wanted returns true, as TCP repeats what is lost.
+func (g *guest) ask(what string, frame []byte, wanted func([]byte) bool) {
+	g.t.Helper()
+	repeat := time.NewTicker(time.Second)
+	defer repeat.Stop()
+	deadline := time.After(patience)
+	for g.send(frame); ; {
+		select {
+		case b := <-g.arrived:
+			if wanted(b) {
+				return
+			}
+		case <-repeat.C:
+			g.send(frame)
+		case <-deadline:
+			g.t.Fatalf("%s: no %s has arrived", g.machine.Name, what)
+		}
+	}
+}
+
 func full(address string) tcpip.FullAddress {
 	addr := netip.MustParseAddrPort(address)
 	return tcpip.FullAddress{NIC: nicID, Addr: toAddress(addr.Addr()), Port: addr.Port()}
