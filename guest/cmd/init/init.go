@@ -39,6 +39,8 @@ type initProcess struct {
 	// settled is closed when the seed is applied.
 	settled chan struct{}
 	freezer system.Freezer
+	// shellOnce starts the shell on the console.
+	shellOnce sync.Once
 
 	mu sync.Mutex
 	// served are the devices, by name, that something in here takes care of.

@@ -26,6 +26,10 @@ const hostKeyFile = "/etc/ssh/ssh_host_ed25519_key"
 // networkTimeout is how long the seed's commands wait for an address.
 const networkTimeout = 30 * time.Second
 
+// headStart is how long SSH and the shell wait for an address. They would delay it, because an emulated CPU is slow at code
+// that it has not run before.
+const headStart = time.Second
+
 // searchPath is where the guest's programs are.
 const searchPath = "/bin"
 
@@ -51,16 +55,23 @@ func (in *initProcess) runWhenOnline(ctx context.Context, commands []seed.Comman
 	if len(commands) == 0 {
 		return
 	}
-	timer := time.NewTimer(networkTimeout)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return
-	case <-in.online:
-	case <-timer.C:
+	if !in.awaitOnline(ctx, networkTimeout) && ctx.Err() == nil {
 		in.console.Printf("There is no network; the seed's commands run all the same")
 	}
 	in.runCommands(ctx, commands)
+}
+
+// awaitOnline waits until an interface has an address, but not longer than timeout. It reports whether one has.
+func (in *initProcess) awaitOnline(ctx context.Context, timeout time.Duration) bool {
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-in.online:
+		return true
+	}
+	return false
 }
 
 // runCommands runs one command after the other; a failure is told and does not keep
@@ -112,7 +123,8 @@ func seedCommand(c seed.Command) (*exec.Cmd, error) {
 	return cmd, nil
 }
 
-// startSSH serves SSH in the background if the seed names who may log in; in.applying is held.
+// startSSH serves SSH in the background if the seed names who may log in; in.applying is held. The first time, it also
+// starts the shell on the console, which would delay SSH.
 func (in *initProcess) startSSH(ctx context.Context) {
 	serving, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -120,11 +132,24 @@ func (in *initProcess) startSSH(ctx context.Context) {
 	found := in.seed
 	go func() {
 		defer close(ended)
-		in.serveSSH(serving, found)
+		serve, err := in.listenSSH(serving, found)
+		in.shellOnce.Do(func() { go in.keepShell(ctx) })
+		if err == nil {
+			err = serve()
+		}
+		if err != nil {
+			in.console.Printf("No SSH: %v", err)
+		}
 	}()
 }
 
-func (in *initProcess) serveSSH(ctx context.Context, found *seed.Seed) {
+// listenSSH returns a function that serves SSH until the context ends. Until it is called, connections wait.
+func (in *initProcess) listenSSH(ctx context.Context, found *seed.Seed) (serve func() error, err error) {
+	listener, err := net.Listen("tcp", sshd.Address)
+	if err != nil {
+		return nil, err
+	}
+	in.awaitOnline(ctx, headStart)
 	server, err := sshd.New(sshd.Config{
 		AuthorizedKeys: found.AuthorizedKeys,
 		HostKeys:       found.HostKeys,
@@ -134,18 +159,10 @@ func (in *initProcess) serveSSH(ctx context.Context, found *seed.Seed) {
 		Printf:         in.console.Printf,
 	})
 	if err != nil {
-		in.console.Printf("No SSH: %v", err)
-		return
-	}
-	listener, err := net.Listen("tcp", sshd.Address)
-	if err != nil {
-		in.console.Printf("No SSH: %v", err)
-		return
+		return nil, errors.Join(err, listener.Close())
 	}
 	in.console.Printf("SSH is ready, the host key is %s", strings.Join(server.Fingerprints, " and "))
-	if err := server.Serve(ctx, listener); err != nil {
-		in.console.Printf("%v", err)
-	}
+	return func() error { return server.Serve(ctx, listener) }, nil
 }
 
 // keepShell keeps a shell on the console: whoever has the machine's console has the

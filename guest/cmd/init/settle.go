@@ -48,7 +48,6 @@ func (in *initProcess) settle(ctx context.Context) {
 		}
 	}()
 	in.startInterfaces(ctx)
-	go in.keepShell(ctx)
 }
 
 // applySeed reads the seed and names the guest; in.applying is held.
