@@ -38,6 +38,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		Display:     newDisplay(vm.Spec.Display),
 		Disks:       newDisks(vm.Spec.Disks),
 		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName, EvictionPolicy: vm.Spec.EvictionPolicy,
+		Set:              vm.Labels[v1alpha1.LabelSet],
 		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 		SleepsOnSchedule: vm.Spec.PowerSchedule != nil,
 		SleepsWhenIdle:   vm.Spec.Idle != nil,

@@ -167,6 +167,9 @@ func newPod(rec *record, images images, mustBeAsleep bool) (*corev1.Pod, error) 
 			},
 		}},
 	}}
+	if machine.Set != "" {
+		pod.Labels[v1alpha1.LabelSet] = machine.Set
+	}
 	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = rec.Run, rec.SeedSum
 	addTemplate(pod, machine.PodTemplate)
 	addVolumes(&pod.Spec, machine, images)

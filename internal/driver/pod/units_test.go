@@ -95,7 +95,7 @@ func TestPod(t *testing.T) {
 
 func TestPodTemplate(t *testing.T) {
 	machine := newMachine()
-	machine.StorageClass, machine.DiskBytes = "fast", 1<<30
+	machine.StorageClass, machine.DiskBytes, machine.Set = "fast", 1<<30, "web"
 	machine.PodTemplate = &v1alpha1.PodTemplate{
 		Metadata: v1alpha1.PodMetadata{Labels: map[string]string{"app": "shop", labelUID: "other"}, Annotations: map[string]string{"team": "a"}},
 		Spec: v1alpha1.PodScheduling{
@@ -107,7 +107,7 @@ func TestPodTemplate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pod.Labels["app"] != "shop" || pod.Labels[labelUID] != string(machine.UID) || pod.Annotations["team"] != "a" || pod.Annotations[annotationRun] != "run" {
+	if pod.Labels["app"] != "shop" || pod.Labels[v1alpha1.LabelSet] != "web" || pod.Labels[labelUID] != string(machine.UID) || pod.Annotations["team"] != "a" || pod.Annotations[annotationRun] != "run" {
 		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
 	}
 	if pod.Spec.NodeSelector["disk"] != "ssd" || pod.Spec.PriorityClassName != "high" || len(pod.Spec.Tolerations) != 1 || !ptr.Deref(pod.Spec.SecurityContext.RunAsNonRoot, false) {

@@ -86,6 +86,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"its Pod deleted by force, it runs again, and never twice", forcedInPod},
 		{"the manager killed, and its Pod deleted by force, it runs again", managerKilledInPod},
 		{"deleted, it leaves nothing", deleteInPod},
+		{"an autoscaler scales a set of machines", autoscaledInPod},
 		{"a machine downloads its image", imageInPod},
 		{"the manager killed as soon as a machine is created, it runs", createdAndKilledInPod},
 	} {

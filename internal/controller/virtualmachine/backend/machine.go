@@ -70,6 +70,8 @@ type Machine struct {
 	StorageClass string                `json:"storageClass,omitempty"`
 	// EvictionPolicy is what happens when that Pod is evicted; empty means the default.
 	EvictionPolicy v1alpha1.EvictionPolicy `json:"evictionPolicy,omitempty"`
+	// Set is the name of the VirtualMachineSet of the server; empty means none. A Pod has it as a label, for autoscalers.
+	Set string `json:"-"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
