@@ -112,7 +112,7 @@ func TestUnknownCPUModel(t *testing.T) {
 	w.remove()
 }
 
-// A kernel boots with UEFI, and disks can be plugged there as well. The kernel of the default guest has no loader for UEFI
+// A kernel boots with UEFI, disks can be plugged there as well, and it goes on after sleep. The kernel of the default guest has no loader for UEFI
 // any more, so the test takes the one of the distribution that it was made from.
 func TestLongKernelBootsWithUEFI(t *testing.T) {
 	needGuest(t)
@@ -140,5 +140,13 @@ func TestLongKernelBootsWithUEFI(t *testing.T) {
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	w.typed("until [ -b /dev/disk/by-id/virtio-data ]; do sleep 0.1; done; echo plugged-$((40+2))")
 	w.shows("plugged-42")
+	w.typed("kept=40")
+	w.sleeps()
+	if w.wakes(machine); !w.wasWoken() {
+		t.Error("it boots after sleep")
+	}
+	w.reconnect()
+	w.typed("test -d /sys/firmware/efi && test -b /dev/disk/by-id/virtio-data && echo awake-$((kept+2))")
+	w.shows("awake-42")
 	w.remove()
 }
