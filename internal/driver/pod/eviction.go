@@ -33,15 +33,13 @@ func graceOf(d *launcher.Definition) int64 {
 	return usualGrace
 }
 
-// newBudget returns the PodDisruptionBudget of a machine, which refuses all evictions. It has a minimum because its Pod has no controller
-// that would say how many there should be.
+// newBudget returns the PodDisruptionBudget of a machine, which refuses all evictions. It has a minimum because the controller of the Pod,
+// the VirtualMachine, has no scale subresource that would say how many there should be.
 func newBudget(id backend.Identity) *policyv1.PodDisruptionBudget {
 	budget := &policyv1.PodDisruptionBudget{ObjectMeta: newMeta(id), Spec: policyv1.PodDisruptionBudgetSpec{
 		MinAvailable: ptr.To(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{labelUID: string(id.UID)}},
 	}}
-	budget.OwnerReferences = []metav1.OwnerReference{{
-		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "VirtualMachine", Name: id.Name, UID: id.UID, Controller: ptr.To(true),
-	}}
+	budget.OwnerReferences = ownedBy(id)
 	return budget
 }
 

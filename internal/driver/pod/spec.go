@@ -84,6 +84,14 @@ func newMeta(id backend.Identity) metav1.ObjectMeta {
 	return meta
 }
 
+// ownedBy returns the owner of the objects of a machine that hold no data of it: the VirtualMachine. kubectl drain evicts a Pod only if it
+// has a controller.
+func ownedBy(id backend.Identity) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{
+		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "VirtualMachine", Name: id.Name, UID: id.UID, Controller: ptr.To(true),
+	}}
+}
+
 // identityOf returns the identity of the machine of an object.
 func identityOf(object metav1.Object) backend.Identity {
 	return backend.Identity{
@@ -167,6 +175,7 @@ func newPod(rec *record, images images, mustBeAsleep bool) (*corev1.Pod, error) 
 			},
 		}},
 	}}
+	pod.OwnerReferences = ownedBy(machine.Identity)
 	if machine.Set != "" {
 		pod.Labels[v1alpha1.LabelSet] = machine.Set
 	}

@@ -64,6 +64,9 @@ func TestPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != machine.UID || owner.Name != machine.Name {
+		t.Errorf("its controller is %+v", owner)
+	}
 	c := pod.Spec.Containers[0]
 	if got, want := c.Resources.Requests.Memory().Value(), int64(512+64+2*32)<<20; got != want || c.Resources.Limits.Memory().Value() != want {
 		t.Errorf("requests memory %d, want %d", got, want)

@@ -252,7 +252,7 @@ func drainInPod(t *testing.T, u *user) {
 		u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"evictionPolicy":`+policy+`}}`)
 	}
 	node, uid := u.field(t, "nodes", "{.items[0].metadata.name}"), u.field(t, "virtualmachine/vm", "{.metadata.uid}")
-	drain := []string{"kubectl", "drain", node, "--pod-selector", ofMachines, "--force", "--delete-emptydir-data"}
+	drain := []string{"kubectl", "drain", node, "--pod-selector", ofMachines, "--delete-emptydir-data"}
 	policy(`"none"`)
 	u.Until(t, "its budget counts it", transcript.Is("1 0"), "kubectl", "get", "poddisruptionbudgets", "--selector", ofMachines,
 		"-o", "jsonpath={.items[*].status.currentHealthy} {.items[*].status.disruptionsAllowed}")
