@@ -165,8 +165,7 @@ bench-node bench-cluster: node
 SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//go:build soak$$' -- '*_test.go'))))
 
 .PHONY: soak
-soak: build ## Run the long fault tests (KEELSON_SOAK=short: shortened)
-	@hack/require.sh gcc qemu-system-x86_64 qemu-img
+soak: build test-needs ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 	$(if $(SOAK_PACKAGES),,$(error There are no soak tests: no test file has the build tag soak))
 	go run ./internal/testing/env/run -- go test -race -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
 

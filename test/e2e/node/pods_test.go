@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -103,9 +104,15 @@ func (u *user) startPods(t *testing.T) string {
 		"--vm-launcher-image", launcherImage, "--vm-guest-image", guestImage)
 }
 
-// upWithPods also builds the image of the launcher. The default guest is that of the machine that runs the tests.
 func upWithPods(t *testing.T, u *user) {
 	u.startPods(t)
+	loadMachineImages(t, u)
+	u.kubectl(t, "label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
+}
+
+// loadMachineImages builds and loads the image of the launcher, and loads that of the default guest of the machine that runs the tests.
+func loadMachineImages(t *testing.T, u *user) {
+	t.Helper()
 	launcher := filepath.Join(u.home, "launcher")
 	if out, err := exec.Command("../../../hack/launcher-image.sh", launcher).CombinedOutput(); err != nil {
 		t.Fatalf("make launcher: %v\n%s", err, out)
@@ -125,7 +132,6 @@ func upWithPods(t *testing.T, u *user) {
 	}
 	load(launcherImage, launcher)
 	load(guestImage, "--entrypoint=/kernel", guest) // no container runs it
-	u.kubectl(t, "label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
 }
 
 func refusedInPods(t *testing.T, u *user) {
@@ -458,14 +464,24 @@ func watchProcesses(t *testing.T, uid string) func() int32 {
 
 // countQEMU returns the number of QEMUs of a machine on this host.
 func countQEMU(uid string) (n int) {
+	eachQEMU(func(_ int, arguments []byte) {
+		if bytes.Contains(arguments, []byte(uid)) {
+			n++
+		}
+	})
+	return n
+}
+
+// eachQEMU calls visit for each QEMU in a Pod on this host.
+func eachQEMU(visit func(pid int, arguments []byte)) {
 	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
 	for _, path := range commands {
 		raw, err := os.ReadFile(path)
-		if err == nil && bytes.HasPrefix(raw, []byte("qemu-system-")) && bytes.Contains(raw, []byte(uid)) {
-			n++
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path))) // the pattern has digits
+		if err == nil && bytes.HasPrefix(raw, []byte("qemu-system-")) {
+			visit(pid, raw)
 		}
 	}
-	return n
 }
 
 // deleteByForce deletes the Pod from the API server, which does not wait until its containers have ended.
