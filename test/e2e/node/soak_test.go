@@ -110,8 +110,9 @@ func TestSoakMachinesInPods(t *testing.T) {
 	most := watchAll(t, s.machines)
 	for end := time.Now().Add(length); time.Now().Before(end); {
 		s.fault()
-		for range 3 {
-			s.write(s.machines[s.random.IntN(n)])
+		s.pause(15 * time.Second)
+		for _, m := range s.machines {
+			s.write(m)
 		}
 	}
 	s.heal()
@@ -140,6 +141,10 @@ func (s *soak) begin(n int) {
 	s.up()
 	loadMachineImages(s.T, s.u)
 	s.u.apply(s.T, smallRequests)
+	trial := s.u.Shell
+	trial.Stdin = `{apiVersion: v1, kind: Pod, metadata: {name: trial}, spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]}}`
+	trial.Until(s.T, "the policy is in force", transcript.Is("20m"), "kubectl", "create", "--dry-run=server", "-f", "-",
+		"-o", "jsonpath={.spec.containers[0].resources.requests.cpu}")
 	var err error
 	if s.config, err = clientcmd.BuildConfigFromFlags("", s.u.Env["KUBECONFIG"]); err != nil {
 		s.Fatal(err)
