@@ -158,7 +158,8 @@ BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
 bench: $(BENCHES) ## Run all benchmarks; bench-NAME runs one, such as bench-foo (ARGS: its flags)
 $(BENCHES): bench-%: build
 	go run ./bench/$* $(ARGS)
-bench-node bench-cluster: node
+bench-node bench-cluster bench-vm: node
+bench-vm: launcher
 
 # Soak tests are test files with the build tag soak. KEELSON_SOAK=short asks them for
 # the length that CI has time for. One package at a time: some judge what is late.

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Builds the files of the image of the launcher into a folder: hack/launcher-image.sh FOLDER. It has the program keelson-launcher, QEMU of
-# this distribution with its libraries, the certificates of authorities, and nothing else. `make launcher` calls it; see docs/drivers.md.
+# Builds the files of the image of the launcher into a folder: hack/launcher-image.sh FOLDER [LIST]. It has the program keelson-launcher,
+# QEMU of this distribution with its libraries, the certificates of authorities, and nothing else. The file LIST gets the distribution, name
+# and version of each package that they are from, which needs dpkg. `make launcher` calls it; see docs/drivers.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
-out=$1
+out=$1 list=${2:-}
 
 programs=(qemu-system-x86_64 qemu-img)
 for program in "${programs[@]}"; do
@@ -59,11 +60,36 @@ if [ -n "$module" ]; then
 	files+=("$module")
 fi
 for library in $(libraries "${files[@]}"); do
-	install -D -m 0555 "$(readlink -f "$library")" "$out$library"
+	path=$(readlink -f "$library")
+	install -D -m 0555 "$path" "$out$library"
+	files+=("$path")
 done
 for name in bios-256k.bin pvh.bin kvmvapic.bin linuxboot_dma.bin; do
-	install -m 0444 "$(firmware "$name")" "$out/usr/share/qemu/$name"
+	path=$(readlink -f "$(firmware "$name")")
+	install -m 0444 "$path" "$out/usr/share/qemu/$name"
+	files+=("$path")
 done
 install -D -m 0444 "$(authorities)" "$out/etc/ssl/certs/ca-certificates.crt"
 # The same files give the same bytes: nothing depends on the time of the build.
 find "$out" -exec touch --no-dereference --date=@0 {} +
+
+# package prints the package of a file. dpkg knows some files by their paths without /usr.
+package() { { dpkg -S "$1" || dpkg -S "${1#/usr}"; } 2>/dev/null | sed 's/[:,].*//;q'; }
+
+if [ -n "$list" ]; then
+	if ! command -v dpkg >/dev/null; then
+		echo "Missing: dpkg. The list of packages of a release needs Debian or Ubuntu" >&2
+		exit 1
+	fi
+	distribution=$(. /etc/os-release && echo "$ID")
+	packages=(ca-certificates)
+	for file in "${files[@]}"; do
+		found=$(package "$file" || true)
+		if [ -z "$found" ]; then
+			echo "$file is of no package, so the bill of materials would lack it" >&2
+			exit 1
+		fi
+		packages+=("$found")
+	done
+	printf '%s\n' "${packages[@]}" | sort -u | xargs dpkg-query --show --showformat="$distribution \${Package} \${Version}\\n" | sort -u >"$list"
+fi

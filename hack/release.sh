@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds a release into dist/VERSION: hack/release.sh VERSION [IMAGE]. IMAGE is the image that install.yaml names, without
-# a tag, `keelson` by default. The same commit, Go version, guest kernel and certificates produce the same bytes.
+# a tag, `keelson` by default. The same commit, Go version, guest kernel, certificates and packages of QEMU produce the same bytes.
 # `make release` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -36,6 +36,7 @@ done
 make --no-print-directory guest bin/kubectl >&2
 mkdir -p "$built/guest/amd64"
 cp bin/guest/* "$built/guest/amd64/"
+hack/launcher-image.sh "$built/launcher/amd64" "$built/packages"
 
 hack/dist.sh "$image:$version" "$out/install.yaml"
 install -m 755 hack/install.sh "$out/install.sh"

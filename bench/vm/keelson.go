@@ -54,8 +54,20 @@ func (b *bench) create(ctx context.Context, s *harness.Sample, userData string) 
 	return b.createIn(ctx, s, namespace, func(i int) *v1alpha1.VirtualMachine { return newVirtualMachine(namespace, i, userData) })
 }
 
-// createIn creates machines in a namespace without others, and waits until all are ready.
+// createIn creates machines of the driver qemu in a namespace without others, and waits until all are ready.
 func (b *bench) createIn(ctx context.Context, s *harness.Sample, namespace string, newMachine func(i int) *v1alpha1.VirtualMachine) (*group, error) {
+	g, err := b.createReady(ctx, s, namespace, newMachine)
+	if err != nil {
+		return nil, err
+	}
+	if g.pids, err = b.machines(); err == nil && len(g.pids) != s.Size {
+		err = fmt.Errorf("%d VirtualMachines are ready, and %d QEMUs run", s.Size, len(g.pids))
+	}
+	return g, err
+}
+
+// createReady creates machines in a namespace without others, and waits until all are ready.
+func (b *bench) createReady(ctx context.Context, s *harness.Sample, namespace string, newMachine func(i int) *v1alpha1.VirtualMachine) (*group, error) {
 	vms := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace)
 	w, err := harness.Watch(ctx, vms)
 	if err != nil {
@@ -83,10 +95,7 @@ func (b *bench) createIn(ctx context.Context, s *harness.Sample, namespace strin
 		return nil, errors.Join(err, b.explain(context.WithoutCancel(ctx), namespace))
 	}
 	s.SetSeen("ready", g.began, seen)
-	if g.pids, err = b.machines(); err == nil && len(g.pids) != s.Size {
-		err = fmt.Errorf("%d VirtualMachines are ready, and %d QEMUs run", s.Size, len(g.pids))
-	}
-	return g, err
+	return g, nil
 }
 
 // explain returns an error that says why a machine of a namespace is not ready.

@@ -78,7 +78,7 @@ func setMachines(s *harness.Sample, pids []int) error {
 	n := float64(len(pids))
 	s.Set("QEMU", qemu/n)
 	s.Set("guest", guests/n)
-	if s.Contestant != bare { // whose parent is the script
+	if s.Contestant != bare && s.Contestant != besidePods { // whose parent is the script
 		s.Set("shim", shims/n)
 	} else {
 		shims = 0

@@ -3,7 +3,8 @@
 // with the same arguments. Others do not boot: they start from a template, go on with the memory of another machine, or
 // wake, also by a connection. It also measures how soon machines have an address and show a prompt by SSH, what idle machines
 // cost, how soon a manager that was killed is back in charge of them, and the switch of a network against QEMU's user
-// network, with bare QEMUs at both.
+// network, with bare QEMUs at both. Machines in Pods it measures on two real nodes, against bare QEMU, and on simulated ones, against plain
+// Pods.
 //
 //	make bench-vm
 //	make bench-vm ARGS='--sizes 1,10 --rounds 3 --json results.json'
@@ -76,7 +77,7 @@ const (
 	waitTimeout = 5 * time.Minute
 )
 
-const quick = "--sizes=1 --rounds=1 --connections=0 --steady=2 --idle=1s --restarts=1 --quiet=3s --traffic=2 --transfer=1"
+const quick = "--sizes=1 --rounds=1 --connections=0 --steady=2 --idle=1s --restarts=1 --quiet=3s --traffic=2 --transfer=1 --pods=0 --losses=0 --simulated=0 --burst=0"
 
 func main() { harness.Main("vm", measure) }
 
@@ -95,22 +96,23 @@ type bench struct {
 	transfer         int       // bytes
 	networked        *template // guests that carry data
 	port             int       // the last one that was published
+	pods, losses     int
+	simulated        *[]int
+	burstSize        int
 }
 
 func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	b := &bench{Run: r}
-	b.sizes = r.Sizes("sizes", "machines created at once", maxMachines, 1, 10, 50)
-	r.Flags.IntVar(&b.connections, "connections", 3, "how often a connection wakes an idle machine, which sleeps after a minute; 0 leaves this out")
-	r.Flags.IntVar(&b.steady, "steady", 50, "idle machines for writes, memory and restarts of the manager; 0 leaves these out")
-	r.Flags.DurationVar(&b.idle, "idle", 130*time.Second, "how long to watch idle machines; Go collects its garbage every 2 minutes")
-	r.Flags.IntVar(&b.restarts, "restarts", 3, "how often the manager of these machines is killed and started again")
-	r.Flags.DurationVar(&b.quiet, "quiet", 45*time.Second, "how long nothing must be written for machines to be steady; they are probed every 20 s")
-	b.traffic = r.Sizes("traffic", "machines on a network, the first half of which gets data from the others", maxMachines, 2, 10)
-	r.Flags.IntVar(&b.transfer, "transfer", 64, "MiB of each transfer between guests")
+	b.addFlags()
 	if err := r.Parse(args, 7, quick); err != nil {
 		return err
 	}
 	b.transfer <<= 20
+	if b.pods > 0 { // before half an hour of other work
+		if _, err := b.findNodePrograms(); err != nil {
+			return err
+		}
+	}
 	guest, err := env.Binary(filepath.Join("guest", "guest.json"))
 	if err != nil {
 		return err
@@ -135,7 +137,7 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	r.Note("%s; machines have the default guest, one CPU and %d MiB", version, memory)
 	r.Note("a shell script starts bare QEMUs with the same arguments; medians of %d rounds in turns, of %d from %d machines on",
 		r.Rounds, b.rounds(many), many)
-	for _, part := range []func(context.Context) error{b.measureBursts, b.measureInstant, b.measureForks, b.measureSleep} {
+	for _, part := range []func(context.Context) error{b.measureBursts, b.measureInstant, b.measureForks, b.measureSleep, b.measurePods, b.measureSimulated} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -155,6 +157,22 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	}
 	b.report()
 	return nil
+}
+
+// addFlags adds the flags of this benchmark.
+func (b *bench) addFlags() {
+	b.sizes = b.Sizes("sizes", "machines created at once", maxMachines, 1, 10, 50)
+	b.Flags.IntVar(&b.connections, "connections", 3, "how often a connection wakes an idle machine, which sleeps after a minute; 0 leaves this out")
+	b.Flags.IntVar(&b.steady, "steady", 50, "idle machines for writes, memory and restarts of the manager; 0 leaves these out")
+	b.Flags.DurationVar(&b.idle, "idle", 130*time.Second, "how long to watch idle machines; Go collects its garbage every 2 minutes")
+	b.Flags.IntVar(&b.restarts, "restarts", 3, "how often the manager of these machines is killed and started again")
+	b.Flags.DurationVar(&b.quiet, "quiet", 45*time.Second, "how long nothing must be written for machines to be steady; they are probed every 20 s")
+	b.traffic = b.Sizes("traffic", "machines on a network, the first half of which gets data from the others", maxMachines, 2, 10)
+	b.Flags.IntVar(&b.transfer, "transfer", 64, "MiB of each transfer between guests")
+	b.Flags.IntVar(&b.pods, "pods", 5, "machines in Pods of a node that is drained, with others in Pods of real nodes, which need root; 0 leaves these out")
+	b.Flags.IntVar(&b.losses, "losses", 2, "how often the node of a machine is lost, which Kubernetes notices after 40 s")
+	b.simulated = b.Sizes("simulated", "machines in Pods of simulated nodes, for the memory and the requests of the manager", 20000, 1000)
+	b.Flags.IntVar(&b.burstSize, "burst", 1000, "machines in Pods of simulated nodes, created in turns with plain Pods; 0 leaves these out")
 }
 
 // rounds returns how often a size is measured.
@@ -191,7 +209,7 @@ func (b *bench) withManager(ctx context.Context, work func(context.Context) erro
 
 // measureBursts measures one size after the other.
 func (b *bench) measureBursts(ctx context.Context) error {
-	if len(*b.sizes)+len(*b.traffic) == 0 {
+	if len(*b.sizes)+len(*b.traffic)+b.pods == 0 {
 		return nil
 	}
 	return b.withManager(ctx, func(ctx context.Context) error {
@@ -280,6 +298,8 @@ func (b *bench) report() {
 	}
 	b.reportReached()
 	b.reportSleep()
+	b.reportPods()
+	b.reportSimulated()
 	b.reportNetworks()
 	if b.steady > 0 {
 		b.reportSteady(b.steady)

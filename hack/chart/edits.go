@@ -123,8 +123,8 @@ func editArgs(container map[string]any, p *places) {
 {{- end }}
 {{- if `+hasDriverPod+` }}
 - --vm-driver=pod
-- --vm-launcher-image={{ required "driverPod.launcherImage: set the image of the launcher" .Values.driverPod.launcherImage }}
-- --vm-guest-image={{ required "driverPod.guestImage: set the image of the default guest" .Values.driverPod.guestImage }}
+- --vm-launcher-image={{ .Values.driverPod.launcherImage | default (include "keelson.besides" (list . "launcher")) }}
+- --vm-guest-image={{ .Values.driverPod.guestImage | default (include "keelson.besides" (list . "guest")) }}
 {{- end }}
 {{- with .Values.namespaces }}
 - --namespaces={{ join "," . }}

@@ -66,8 +66,8 @@ var values = append([]value{
 		listOf(map[string]any{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"})},
 }, append(controllerValues(), []value{
 	{"driverPod.enabled", false, "With the controller `virtualmachine`, run machines in Pods: make `pod` the default driver, and grant its permissions. They include all Secrets of the watched namespaces.", aBool},
-	{"driverPod.launcherImage", "", "Image of the launcher, which `make launcher-image` builds.", aString},
-	{"driverPod.guestImage", "", "Image of the default guest, which `make launcher-image` builds.", aString},
+	{"driverPod.launcherImage", "", "Image of the launcher. Default: that of the manager with `-launcher` at the end of its repository, and `image.tag`.", aString},
+	{"driverPod.guestImage", "", "Image of the default guest. Default: that of the manager with `-guest` at the end of its repository, and `image.tag`.", aString},
 	{"leaderElection.leaseDuration", "15s", "How long other replicas wait after the last renewal before they take over.", aDuration},
 	{"leaderElection.renewDeadline", "10s", "How long a leader retries a renewal of its Lease before it stops.", aDuration},
 	{"leaderElection.retryPeriod", "2s", "Time between two attempts to acquire or renew the Lease.", aDuration},

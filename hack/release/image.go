@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -15,16 +16,52 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// commands are the default arguments of the programs that have an image, as in the Dockerfiles.
-var commands = map[string][]string{"keelson": {"manager"}, "keelson-kube": nil}
+// ofX86 are the architectures of the images of the driver pod: its machines are of the type q35, which is x86.
+var ofX86 = []string{"amd64"}
 
-// image packs an OCI archive with the images of one program for all architectures. docker load, ctr
-// image import, podman load and skopeo can read it.
-func (r *release) image(program string) error {
+// images packs the images of the release.
+func (r *release) images() error {
+	for program, command := range map[string][]string{"keelson": {"manager"}, "keelson-kube": nil} { // as in the Dockerfiles
+		err := r.image(program, architectures, func(architecture string) (v1.Image, error) {
+			var files archive
+			files.file(r.certs, "etc/ssl/certs/ca-certificates.crt")
+			files.file(filepath.Join(r.built, architecture, program), program)
+			return r.imageOf(&files, architecture, v1.Config{
+				User: "65532:65532", Entrypoint: []string{"/" + program}, Cmd: command,
+				Labels: map[string]string{"org.opencontainers.image.licenses": "Apache-2.0"},
+			})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	for name, config := range map[string]v1.Config{
+		"launcher": {User: "1000:1000", Entrypoint: []string{"/keelson-launcher"}},
+		"guest":    {}, // a volume of machines
+	} {
+		err := r.image("keelson-"+name, ofX86, func(architecture string) (v1.Image, error) {
+			var files archive
+			files.folder(filepath.Join(r.built, name, architecture), "")
+			return r.imageOf(&files, architecture, config)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// image packs an OCI archive with an image for each architecture. docker load, ctr image import, podman load and skopeo can read it.
+func (r *release) image(name string, architectures []string, imageOf func(architecture string) (v1.Image, error)) (err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("pack the image %s: %w", name, err)
+		}
+	}()
 	// Docker does not load an index without this media type.
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, architecture := range architectures {
-		image, err := r.imageOf(program, architecture)
+		image, err := imageOf(architecture)
 		if err != nil {
 			return err
 		}
@@ -38,7 +75,7 @@ func (r *release) image(program string) error {
 		Add: index,
 		Descriptor: v1.Descriptor{Annotations: map[string]string{
 			"org.opencontainers.image.ref.name": r.version,
-			"io.containerd.image.name":          fmt.Sprintf("docker.io/library/%s:%s", program, r.version),
+			"io.containerd.image.name":          fmt.Sprintf("docker.io/library/%s:%s", name, r.version),
 		}},
 	})
 	work, err := os.MkdirTemp("", "release")
@@ -55,14 +92,11 @@ func (r *release) image(program string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(r.out, fmt.Sprintf("%s-%s.oci.tar", program, r.version)), data, 0o644)
+	return os.WriteFile(filepath.Join(r.out, fmt.Sprintf("%s-%s.oci.tar", name, r.version)), data, 0o644)
 }
 
-// imageOf returns the image of one architecture: the program and the certificates, FROM scratch.
-func (r *release) imageOf(program, architecture string) (v1.Image, error) {
-	var files archive
-	files.file(r.certs, "etc/ssl/certs/ca-certificates.crt")
-	files.file(filepath.Join(r.built, architecture, program), program)
+// imageOf returns an image of files, FROM scratch.
+func (r *release) imageOf(files *archive, architecture string, config v1.Config) (v1.Image, error) {
 	data, err := files.tar()
 	if err != nil {
 		return nil, err
@@ -77,17 +111,13 @@ func (r *release) imageOf(program, architecture string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := image.ConfigFile()
+	file, err := image.ConfigFile()
 	if err != nil {
 		return nil, err
 	}
-	config.OS, config.Architecture = "linux", architecture
-	config.Config.User = "65532:65532"
-	config.Config.Entrypoint = []string{"/" + program}
-	config.Config.Cmd = commands[program]
-	config.Config.Labels = map[string]string{
-		"org.opencontainers.image.version":  r.version,
-		"org.opencontainers.image.licenses": "Apache-2.0",
-	}
-	return mutate.ConfigFile(image, config)
+	file.OS, file.Architecture, file.Config = "linux", architecture, config
+	labels := map[string]string{"org.opencontainers.image.version": r.version}
+	maps.Copy(labels, config.Labels)
+	file.Config.Labels = labels
+	return mutate.ConfigFile(image, file)
 }

@@ -23,7 +23,7 @@ var architectures = []string{"amd64", "arm64"}
 // release has the paths of a release, relative to the root of the repository.
 type release struct {
 	version string // a semantic version, with the v
-	built   string // the folder of built files: one folder for each architecture, and guest
+	built   string // the folder of built files: one folder for each architecture, guest, launcher, and the list packages
 	out     string // the folder of the release
 	certs   string // root certificates for the images
 }
@@ -50,10 +50,8 @@ func (r *release) pack() error {
 			return err
 		}
 	}
-	for _, program := range []string{"keelson", "keelson-kube"} {
-		if err := r.image(program); err != nil {
-			return fmt.Errorf("pack the image of %s: %w", program, err)
-		}
+	if err := r.images(); err != nil {
+		return err
 	}
 	if err := r.chart(); err != nil {
 		return fmt.Errorf("pack the chart: %w", err)

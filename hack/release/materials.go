@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -19,9 +20,13 @@ import (
 // the same modules.
 func (r *release) materials() error {
 	folder := filepath.Join(r.built, architectures[0])
-	files, err := filesIn(folder)
+	names, err := filesIn(folder)
 	if err != nil {
 		return err
+	}
+	files := map[string]string{launcher: filepath.Join(r.built, "launcher", ofX86[0], launcher)}
+	for _, name := range names {
+		files[name] = filepath.Join(folder, name)
 	}
 	bom := cyclonedx.NewBOM()
 	root := cyclonedx.Component{BOMRef: "keelson", Type: cyclonedx.ComponentTypeApplication, Name: "keelson", Version: r.version}
@@ -29,12 +34,12 @@ func (r *release) materials() error {
 	programs := map[string]cyclonedx.Component{}
 	libraries := map[string]cyclonedx.Component{}
 	dependencies := map[string][]string{}
-	for _, file := range files {
-		info, err := buildinfo.ReadFile(filepath.Join(folder, file))
+	for file, path := range files {
+		info, err := buildinfo.ReadFile(path)
 		if err != nil {
 			return fmt.Errorf("%s has no build information: %w", file, err)
 		}
-		digest, err := sum(filepath.Join(folder, file))
+		digest, err := sum(path)
 		if err != nil {
 			return err
 		}
@@ -52,6 +57,14 @@ func (r *release) materials() error {
 			dependencies[file] = append(dependencies[file], library.BOMRef)
 		}
 	}
+	packages, err := r.packages()
+	if err != nil {
+		return err
+	}
+	for _, of := range packages {
+		libraries[of.BOMRef] = of
+		dependencies[launcher] = append(dependencies[launcher], of.BOMRef)
+	}
 	components := slices.Collect(ordered(programs))
 	components = slices.AppendSeq(components, ordered(libraries))
 	bom.Components = &components
@@ -62,6 +75,26 @@ func (r *release) materials() error {
 	}
 	bom.Dependencies = &graph
 	return write(filepath.Join(r.out, "keelson-"+r.version+".cdx.json"), bom)
+}
+
+// launcher is the program of the image that has packages of the distribution, too.
+const launcher = "keelson-launcher"
+
+// packages describes the packages of the distribution that the image of the launcher has files of.
+func (r *release) packages() (all []cyclonedx.Component, err error) {
+	data, err := os.ReadFile(filepath.Join(r.built, "packages"))
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(data)) {
+		words := strings.Fields(line)
+		if len(words) != 3 {
+			return nil, fmt.Errorf("the list of packages has the line %q; want distribution, name and version", line)
+		}
+		purl := fmt.Sprintf("pkg:deb/%s/%s@%s?arch=%s", words[0], words[1], url.PathEscape(words[2]), ofX86[0])
+		all = append(all, cyclonedx.Component{BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: words[1], Version: words[2], PackageURL: purl})
+	}
+	return all, nil
 }
 
 // libraryOf describes a module or its replacement.

@@ -55,7 +55,7 @@ var build = sync.OnceValues(func() (string, error) {
 	for name, from := range map[string]string{
 		"amd64/keelson": self, "amd64/keelson-kube": small, "amd64/node/keelson-node": small,
 		"arm64/keelson": small, "arm64/keelson-kube": small, "arm64/node/keelson-node": small,
-		"guest/amd64/kernel": source,
+		"guest/amd64/kernel": source, "launcher/amd64/keelson-launcher": small, "launcher/amd64/usr/bin/qemu-system-x86_64": small,
 	} {
 		data, err := os.ReadFile(from)
 		if err != nil {
@@ -66,7 +66,8 @@ var build = sync.OnceValues(func() (string, error) {
 			return "", err
 		}
 	}
-	return built, nil
+	const packages = "debian qemu-system-x86 1:7.2+dfsg-7\ndebian zlib1g 1:1.2.13\n"
+	return built, os.WriteFile(filepath.Join(built, "packages"), []byte(packages), 0o600)
 })
 
 // pack packs a release into a new folder.
@@ -122,8 +123,8 @@ func TestReproducible(t *testing.T) {
 	if string(first) != string(second) {
 		t.Errorf("two releases differ:\n%s\n%s", first, second)
 	}
-	if count := strings.Count(string(first), "\n"); count != 7 {
-		t.Errorf("%d files have a checksum, want 7:\n%s", count, first)
+	if count := strings.Count(string(first), "\n"); count != 9 {
+		t.Errorf("%d files have a checksum, want 9:\n%s", count, first)
 	}
 }
 
@@ -190,7 +191,7 @@ func TestChart(t *testing.T) {
 // The images are valid OCI layouts: every digest and size matches its content.
 func TestImages(t *testing.T) {
 	out := packed(t)
-	for _, program := range []string{"keelson", "keelson-kube"} {
+	for program, want := range map[string]int{"keelson": 2, "keelson-kube": 2, "keelson-launcher": 1, "keelson-guest": 1} {
 		folder := t.TempDir()
 		for name, data := range unpack(t, filepath.Join(out, program+"-v1.2.3.oci.tar")) {
 			path := filepath.Join(folder, name)
@@ -204,6 +205,17 @@ func TestImages(t *testing.T) {
 		}
 		if err := validate.Index(index); err != nil {
 			t.Errorf("%s: %v", program, err)
+		}
+		manifest, err := index.IndexManifest()
+		if err != nil {
+			t.Fatal(err)
+		}
+		images, err := index.ImageIndex(manifest.Manifests[0].Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if manifest, err = images.IndexManifest(); err != nil || len(manifest.Manifests) != want {
+			t.Errorf("%s: %v, %v; want %d architectures", program, manifest, err, want)
 		}
 	}
 }
@@ -221,7 +233,7 @@ func TestBillOfMaterials(t *testing.T) {
 	for _, c := range *bom.Components {
 		names = append(names, c.Name)
 	}
-	for _, name := range []string{"keelson", "node/keelson-node", "std", "github.com/google/go-containerregistry"} {
+	for _, name := range []string{"keelson", "node/keelson-node", "keelson-launcher", "qemu-system-x86", "std", "github.com/google/go-containerregistry"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("the bill of materials lacks %s", name)
 		}

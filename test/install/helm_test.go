@@ -132,6 +132,11 @@ controllers: {cluster: true, virtualmachine: true}
 controllers: {virtualmachine: true}
 driverPod: {enabled: true, launcherImage: "images.example/keelson-launcher:v1", guestImage: "images.example/keelson-guest:v1"}
 `,
+	"machines in Pods with the images of the release": `
+image: {repository: images.example/keelson, tag: v2}
+controllers: {virtualmachine: true}
+driverPod: {enabled: true}
+`,
 	"two namespaces": `
 namespaces: [team-a, team-b]
 controllers: {kubeconfig: false, virtualmachine: true}
@@ -178,6 +183,17 @@ func parse(t *testing.T, text string) []*unstructured.Unstructured {
 		}
 	}
 	return all
+}
+
+// Without other images, machines in Pods have those of the release that the manager is of.
+func TestChartHasImagesOfTheRelease(t *testing.T) {
+	t.Parallel()
+	text, _ := rendered(t, "keelson", home, valueSets["machines in Pods with the images of the release"])
+	for _, flag := range []string{"--vm-launcher-image=images.example/keelson-launcher:v2", "--vm-guest-image=images.example/keelson-guest:v2"} {
+		if !strings.Contains(text, flag) {
+			t.Errorf("the manager has no flag %s", flag)
+		}
+	}
 }
 
 func TestChartIsCleanAndValid(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Memory is what a process has of the machine's memory, in bytes.
@@ -64,10 +65,36 @@ func readProc(path string) (map[string]float64, error) {
 	return found, nil
 }
 
+// StartOf returns when a process was started, in steps of 10 ms.
+func StartOf(pid int) (time.Time, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return time.Time{}, err
+	}
+	const starttime = 22 - 3 // see ProcessorTime
+	fields := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
+	if len(fields) <= starttime {
+		return time.Time{}, fmt.Errorf("process %d has no start time", pid)
+	}
+	n, err := strconv.ParseFloat(fields[starttime], 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	uptime, err := os.ReadFile("/proc/uptime")
+	if err != nil {
+		return time.Time{}, err
+	}
+	first, _, _ := strings.Cut(string(uptime), " ")
+	now, err := strconv.ParseFloat(first, 64)
+	return time.Now().Add(-time.Duration((now - n/ticks) * float64(time.Second))), err
+}
+
+// ticks is the number of them in a second: USER_HZ, on every architecture that Go supports.
+const ticks = 100
+
 // ProcessorTime returns for how many seconds processes have used a processor, in steps of 10 ms: see proc_pid_stat(5). A
 // process that has ended does not count.
 func ProcessorTime(pids ...int) float64 {
-	const ticks = 100 // in a second: USER_HZ, on every architecture that Go supports
 	sum := 0.0
 	for _, pid := range pids {
 		data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	watchtools "k8s.io/client-go/tools/watch"
 )
 
 // List is a list of objects of a kind.
@@ -29,13 +30,21 @@ type Objects[L List] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// Watch watches objects from now on.
+// Watch watches objects from now on. A busy API server ends watches that are slow, so it goes on with another one.
 func Watch[L List](ctx context.Context, objects Objects[L]) (watch.Interface, error) {
 	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return nil, err
 	}
-	return objects.Watch(ctx, metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	return watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), watcher(objects.Watch))
+}
+
+// watcher is a function that begins a watch.
+type watcher func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (w watcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return w(ctx, opts)
 }
 
 // DeleteAll deletes objects, over many requests at a time.

@@ -47,33 +47,24 @@ func SetMemory(s *harness.Sample, outside int) error {
 		return err
 	}
 	pids := map[string][]int{partOutside: {outside}, partInside: {inside}}
-	below, err := descendants(inside)
+	programs, err := Programs(outside)
 	if err != nil {
 		return err
 	}
-	for _, pid := range below {
-		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err != nil {
-			continue // it has ended
-		}
-		program, _, _ := strings.Cut(string(line), "\x00")
-		if part := filepath.Base(program); slices.Contains(slices.Concat(Always, PerPod), part) {
-			pids[part] = append(pids[part], pid)
+	for _, part := range slices.Concat(Always, PerPod) {
+		if len(programs[part]) > 0 {
+			pids[part] = programs[part]
 		}
 	}
 	whole := 0.0
 	for part, of := range pids {
-		sum := harness.Memory{}
-		for _, pid := range of {
-			m, err := harness.MemoryOf(pid)
-			if err != nil {
-				return err
-			}
-			sum = sum.Plus(m)
+		sum, err := PSS(of)
+		if err != nil {
+			return err
 		}
-		s.Set(part, append(s.Figures[part], sum.PSS)...)
+		s.Set(part, append(s.Figures[part], sum)...)
 		if slices.Contains(Always, part) {
-			whole += sum.PSS
+			whole += sum
 		}
 	}
 	s.Set(Whole, append(s.Figures[Whole], whole)...)
@@ -83,6 +74,40 @@ func SetMemory(s *harness.Sample, outside int) error {
 		}
 	}
 	return nil
+}
+
+// PSS returns the sum of the PSS of processes.
+func PSS(pids []int) (sum float64, err error) {
+	for _, pid := range pids {
+		m, err := harness.MemoryOf(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += m.PSS
+	}
+	return sum, nil
+}
+
+// Programs returns the processes in a node by the names of their programs. outside is its process on the machine.
+func Programs(outside int) (map[string][]int, error) {
+	inside, err := Inside(outside)
+	if err != nil {
+		return nil, err
+	}
+	below, err := descendants(inside)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string][]int{}
+	for _, pid := range below {
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		if err != nil {
+			continue // it has ended
+		}
+		program, _, _ := strings.Cut(string(line), "\x00")
+		found[filepath.Base(program)] = append(found[filepath.Base(program)], pid)
+	}
+	return found, nil
 }
 
 // children returns the children of all threads of a process.

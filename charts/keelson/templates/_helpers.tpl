@@ -25,6 +25,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- end -}}
 {{- end -}}
 
+{{- /* An image of the release besides that of the manager, by the end of its name. */ -}}
+{{- define "keelson.besides" -}}
+{{- $values := (index . 0).Values -}}
+{{- printf "%s-%s:%s" $values.image.repository (index . 1) ($values.image.tag | default (index . 0).Chart.AppVersion) -}}
+{{- end -}}
+
 {{- /* The controllers that run, separated by commas. */ -}}
 {{- define "keelson.controllers" -}}
 {{- $selected := list -}}

@@ -279,7 +279,8 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	}
 	var secrets corev1.SecretList
 	var pods corev1.PodList
-	if err := errors.Join(d.cache.List(ctx, &secrets), d.cache.List(ctx, &pods)); err != nil {
+	// Nothing below changes them. Copies of those of thousands of machines would take more memory than all else.
+	if err := errors.Join(d.cache.List(ctx, &secrets, client.UnsafeDisableDeepCopy), d.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy)); err != nil {
 		return nil, typed("list the Pods of machines", err)
 	}
 	known := map[types.UID]*corev1.Secret{}

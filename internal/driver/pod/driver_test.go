@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -101,11 +102,17 @@ func (c *cluster) clear() {
 // open opens the driver as a new manager.
 func (c *cluster) open(t *testing.T) backend.Driver {
 	t.Helper()
+	return c.openWith(t, env.Config(t))
+}
+
+// openWith is open with a configuration of the API server.
+func (c *cluster) openWith(t *testing.T, config *rest.Config) backend.Driver {
+	t.Helper()
 	if c.driver != nil {
 		_ = c.driver.Close() // it may be closed
 	}
 	driver, err := Open(Options{
-		Config: env.Config(t), Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
+		Config: config, Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
 		forward: c.launchers.forward, // there is no kubelet that forwards ports and has logs
 	})
 	if err != nil {

@@ -156,6 +156,10 @@ func TestClaimsHaveRoomForTheMemory(t *testing.T) {
 	}
 	check(rootDisk, 1<<30+512<<20)
 	check("data", 1<<30)
+	harness.Eventually(t, "the claims are bound, so that they can grow", func() bool {
+		claims, err := c.driver.claims(t.Context(), machine.Identity)
+		return err == nil && claims[rootDisk].Status.Phase == corev1.ClaimBound && claims["data"].Status.Phase == corev1.ClaimBound
+	})
 	machine.DiskBytes = 2 << 30
 	c.start(machine)
 	check(rootDisk, 2<<30+512<<20)

@@ -34,7 +34,7 @@ func (d *Driver) sampleUsage(ctx context.Context) {
 		case <-ticker.C:
 		}
 		var pods corev1.PodList
-		if d.cache.List(ctx, &pods) != nil || len(pods.Items) == 0 {
+		if d.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy) != nil || len(pods.Items) == 0 {
 			continue // it ends, or there is nothing to measure
 		}
 		metrics, err := d.podMetrics(ctx)
@@ -67,7 +67,8 @@ func (d *Driver) podMetrics(ctx context.Context) (map[types.NamespacedName]metri
 	return all, nil
 }
 
-// measure replaces the usage of all machines, and notifies the controller of those that have changed much.
+// measure replaces the usage of all machines, and notifies the controller of those that have changed much. It does not change the Pods,
+// which are those of the cache.
 func (d *Driver) measure(pods []corev1.Pod, metrics map[types.NamespacedName]metricsv1beta1.PodMetrics) {
 	var changed []backend.Identity
 	d.mu.Lock()
