@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -183,11 +184,17 @@ func reachFrom(t *testing.T, u *user, from int) {
 	transcript.Contains(t, u.kubectl(t, "exec", pod, "--", "/app", "secrets"), "403 Forbidden\n", "system:serviceaccount:default:default")
 }
 
+// keeperOn runs the Pod keeper on a node, and returns the name of its volume.
+func (u *user) keeperOn(t *testing.T, name string) (volume string) {
+	t.Helper()
+	u.apply(t, strings.Replace(keeper, "spec:\n  securityContext", "spec:\n  nodeSelector: {kubernetes.io/hostname: "+name+"}\n  securityContext", 1))
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/keeper", "--timeout", transcript.WaitTimeout.String())
+	return u.field(t, "pvc/kept", "{.spec.volumeName}")
+}
+
 // volumeOnNode has a Pod on the second node, and its volume.
 func volumeOnNode(t *testing.T, u *user) {
-	u.apply(t, strings.Replace(keeper, "spec:\n  securityContext", "spec:\n  nodeSelector: {kubernetes.io/hostname: "+node.Name(1)+"}\n  securityContext", 1))
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/keeper", "--timeout", transcript.WaitTimeout.String())
-	name := u.field(t, "pvc/kept", "{.spec.volumeName}")
+	name := u.keeperOn(t, node.Name(1))
 	if _, err := os.Stat(filepath.Join(node.Dir(u.data, 1), "volumes", name)); err != nil {
 		t.Error(err)
 	}
@@ -303,22 +310,28 @@ func upWithTwo(t *testing.T, u *user) {
 // partition inserts, or deletes, rules that drop everything that comes to a node.
 func (u *user) partition(t *testing.T, index int, action string) {
 	t.Helper()
-	var record struct{ PID int }
-	data, err := os.ReadFile(fmt.Sprintf("%s/peers/%d.json", u.data, index))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &record); err != nil {
-		t.Fatal(err)
-	}
 	api, err := url.Parse(u.status(t).Server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, rule := range []string{"-i eth0", "-i peer-+", "-i lo -p tcp --dport " + api.Port()} {
-		words := append([]string{"--target", fmt.Sprint(record.PID), "--net", "iptables", "-w", "-t", "raw", action, "PREROUTING"}, strings.Fields(rule)...)
+		words := append([]string{"--target", fmt.Sprint(u.inner(t, index)), "--net", "iptables", "-w", "-t", "raw", action, "PREROUTING"}, strings.Fields(rule)...)
 		if out, err := exec.Command("nsenter", append(words, "-j", "DROP")...).CombinedOutput(); err != nil {
 			t.Fatalf("nsenter %v: %v: %s", words, err, out)
 		}
 	}
+}
+
+// inner returns the first process inside a node.
+func (u *user) inner(t *testing.T, index int) int {
+	t.Helper()
+	var record struct{ PID int }
+	data, err := os.ReadFile(filepath.Join(u.data, "peers", strconv.Itoa(index)+".json"))
+	if err == nil {
+		err = json.Unmarshal(data, &record)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record.PID
 }
