@@ -47,6 +47,9 @@ other nodes keep theirs until they are started again. Images that were loaded fr
 			if os.Geteuid() != 0 {
 				return errors.New("several real nodes need root")
 			}
+			if warning := realnode.InotifyWarning(1, 0); warning != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), warning+".")
+			}
 			index := -1
 			err = controlplane.ChangeNodes(report.Dir, func(indexes []int) ([]int, error) {
 				if index, err = freeIndex(indexes, args); err != nil {

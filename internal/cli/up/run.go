@@ -46,9 +46,11 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	}
 	began := time.Now()
 	ctx, handedOver := untilHandOver(ctx)
-	if warning := systemd.Warning(ctx); warning != "" {
-		logger.Info(warning)
-		r.report(event{Note: warning + "."})
+	for _, warning := range []string{systemd.Warning(ctx), o.shortage} {
+		if warning != "" {
+			logger.Info(warning)
+			r.report(event{Note: warning + "."})
+		}
 	}
 	if !o.noControllers {
 		go func() { _, _ = definitions() }() // runManager gets the error
@@ -246,11 +248,11 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 // chooseNode chooses between a real node and simulated ones.
 func (o *options) chooseNode(ctx context.Context, dir string) error {
 	mode := node.Mode(o.node)
+	report, err := controlplane.Inspect(ctx, dir)
+	if err != nil {
+		return err
+	}
 	if mode == node.Auto {
-		report, err := controlplane.Inspect(ctx, dir)
-		if err != nil {
-			return err
-		}
 		mode = o.automatic(report)
 	}
 	if mode == node.Simulated {
@@ -270,6 +272,9 @@ func (o *options) chooseNode(ctx context.Context, dir string) error {
 	}
 	if real {
 		o.machine = &machine
+	}
+	if real && report.RealNodes == 0 { // those that run have what they need
+		o.shortage = node.InotifyWarning(o.nodes, 1)
 	}
 	o.noNode = line
 	return o.checkDrivers()
