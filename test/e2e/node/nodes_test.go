@@ -59,6 +59,7 @@ func TestLongNodes(t *testing.T) {
 		{"Pods reach each other, Services and the API", reachAcross},
 		{"kubectl top shows each node", topOfNodes},
 		{"a claim gets a volume on the node of its Pod", volumeOnNode},
+		{"a node is rebooted under load", rebooted},
 		{"a node killed, the others go on, and it links itself again", nodeKilled},
 		{"a node that is partitioned comes back", partitioned},
 		{"a node that is drained is empty", drained},
@@ -273,14 +274,22 @@ func stoppedAndStarted(t *testing.T, u *user) {
 	reachFrom(t, u, 1)
 }
 
-// outOfService powers a node off for good. Kubernetes replaces its Pods once somebody says that it is off.
+// outOfService powers a node off for good. When Kubernetes notices, no request to a Service goes there. It replaces the Pods of the
+// node once somebody says that it is off.
 func outOfService(t *testing.T, u *user) {
 	name := node.Name(2)
+	_, address := u.podOn(t, node.Name(1))
+	client := u.knockFromPod(t, "http://web", "http://"+address+":8080")
 	u.keelsonNode(t, "kill", name)
 	u.kubectl(t, "wait", "--for=condition=Ready=Unknown", "node/"+name, "--timeout", transcript.WaitTimeout.String())
+	u.Until(t, "its Pod is not ready", transcript.Is("false"), "kubectl", "get", "endpointslices", "-l", "kubernetes.io/service-name=web",
+		"-o", `jsonpath={.items[*].endpoints[?(@.nodeName=="`+name+`")].conditions.ready}`)
+	lost := client.settle(t)
 	u.kubectl(t, "taint", "node", name, "node.kubernetes.io/out-of-service=lost:NoExecute")
 	u.Until(t, "no Pod is left on it", transcript.Is(""), "kubectl", "get", "pods", "-l", "app=shop", "--field-selector", "spec.nodeName="+name, "-o", "name")
 	u.kubectl(t, "wait", "--for=jsonpath={.status.readyReplicas}=6", "deployment/shop", "--timeout", transcript.WaitTimeout.String())
+	client.hold(t, lost)
+	u.kubectl(t, "delete", "pod/knocker")
 }
 
 // keelsonKilledWithThree kills the main process while a node is off.
