@@ -262,6 +262,7 @@ func drained(t *testing.T, u *user) {
 
 func stoppedAndStarted(t *testing.T, u *user) {
 	pod, _ := u.podOn(t, node.Name(1))
+	again := u.running(t)[pod]
 	if got := u.keelsonNode(t, "stop", node.Name(1)); got != "node/keelson-node-2 stopped\n" {
 		t.Errorf("got %q", got)
 	}
@@ -269,8 +270,8 @@ func stoppedAndStarted(t *testing.T, u *user) {
 	if got := u.keelsonNode(t, "start", node.Name(1)); got != "node/keelson-node-2 started\n" {
 		t.Errorf("got %q", got)
 	}
-	u.Until(t, "its Pod runs again", transcript.Is("1 true"), "kubectl", "get", "pod", pod, "-o",
-		"jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}")
+	again.Restarts++
+	eventuallyEqual(t, "its Pod runs again", again, func() life { return u.running(t)[pod] })
 	reachFrom(t, u, 1)
 }
 
