@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -18,12 +17,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/drain"
 	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
-// Real nodes are added and removed while the control plane runs. The file layout.nodeSet has those that are wanted: commands write it,
-// and keepNodes does what is missing. A removal that was interrupted continues at the next start.
+// Real nodes are added and removed while the control plane runs. Commands write what is wanted: to add a node, its index to the file
+// layout.nodeSet; to remove it, a file beside its directory. keepNodes does what is missing, and continues a removal that was interrupted.
 
 // nodeSetInterval is the interval at which the file is read.
 const nodeSetInterval = 500 * time.Millisecond
@@ -59,8 +59,8 @@ func writeNodeSet(dir layout, indexes []int) error {
 // NodeIndexes returns the indexes of the wanted real nodes of a data directory; none if it has never had any.
 func NodeIndexes(path string) ([]int, error) { return readNodeSet(layout(path)) }
 
-// ChangeNodes changes the wanted real nodes of a data directory whose control plane runs, which then adds or removes them. The first node
-// cannot be removed.
+// ChangeNodes changes the wanted real nodes of a data directory whose control plane runs, which then adds new ones. node.RequestRemoval
+// removes one.
 func ChangeNodes(path string, change func(indexes []int) ([]int, error)) error {
 	dir := layout(path)
 	lock, err := os.OpenFile(dir.nodeSet()+".lock", os.O_CREATE|os.O_RDWR, 0o600)
@@ -82,7 +82,7 @@ func ChangeNodes(path string, change func(indexes []int) ([]int, error)) error {
 }
 
 // chooseNodes returns the indexes of the nodes to run: as many as requested, or those that run since an earlier start if they are
-// as many.
+// as many. Those that are being removed are not among them.
 func (cp *ControlPlane) chooseNodes() (indexes []int, adopted bool, err error) {
 	kept, err := readNodeSet(cp.dir)
 	if err != nil {
@@ -93,10 +93,12 @@ func (cp *ControlPlane) chooseNodes() (indexes []int, adopted bool, err error) {
 		adopted = adopted || err == nil && p.Status().State == process.Running
 	}
 	if adopted && len(kept) == cp.opts.RealNodes {
-		return kept, true, nil
+		return slices.DeleteFunc(kept, cp.isBeingRemoved), true, nil
 	}
-	for index := range cp.opts.RealNodes {
-		indexes = append(indexes, index)
+	for index := 0; index < node.MaxNodes && len(indexes) < cp.opts.RealNodes; index++ {
+		if !cp.isBeingRemoved(index) {
+			indexes = append(indexes, index)
+		}
 	}
 	return indexes, false, writeNodeSet(cp.dir, indexes)
 }
@@ -111,6 +113,11 @@ func (cp *ControlPlane) realNodes() []node.Settings {
 // hasNode reports whether there is a real node with this index.
 func (cp *ControlPlane) hasNode(index int) bool {
 	return slices.ContainsFunc(cp.realNodes(), func(s node.Settings) bool { return s.Index == index })
+}
+
+// isBeingRemoved reports whether something is left of a node that is to be removed. The first one never is.
+func (cp *ControlPlane) isBeingRemoved(index int) bool {
+	return index > 0 && node.IsBeingRemoved(node.Dir(string(cp.dir), index))
 }
 
 // keepNodes adds and removes nodes until they are the wanted ones, until the context ends.
@@ -136,13 +143,13 @@ func (cp *ControlPlane) changeNodes(ctx context.Context, client kubernetes.Inter
 	}
 	var errs []error
 	for _, index := range wanted {
-		if !cp.hasNode(index) {
+		if !cp.hasNode(index) && !cp.isBeingRemoved(index) {
 			errs = append(errs, cp.addNode(index, len(wanted)))
 		}
 	}
-	for _, s := range cp.realNodes() {
-		if !slices.Contains(wanted, s.Index) {
-			errs = append(errs, cp.removeNode(ctx, client, s))
+	for index := range node.MaxNodes {
+		if cp.isBeingRemoved(index) {
+			errs = append(errs, cp.removeNode(ctx, client, cp.realNodes()[0].At(string(cp.dir), index)))
 		}
 	}
 	return errors.Join(errs...)
@@ -178,8 +185,8 @@ func (cp *ControlPlane) forgetNode(index int) {
 	cp.nodes = slices.DeleteFunc(slices.Clone(cp.nodes), func(s node.Settings) bool { return s.Index == index })
 }
 
-// removeNode stops a node and deletes all that it has: its Node with its Lease, its files and its certificates. Its links go with its
-// network namespace.
+// removeNode stops a node and deletes all that it has: its volumes, its Node with its Lease, its files and its certificates. Its links go
+// with its network namespace. Any of it may have been done before, by a program that was killed; the last step says that nothing is left.
 func (cp *ControlPlane) removeNode(ctx context.Context, client kubernetes.Interface, s node.Settings) error {
 	name := numbered(nameNode, s.Index)
 	cp.mu.Lock()
@@ -191,7 +198,8 @@ func (cp *ControlPlane) removeNode(ctx context.Context, client kubernetes.Interf
 	if err := stopRecorded(ctx, cp.procs, name, waitTimeout(name)); err != nil {
 		return fmt.Errorf("remove the node %s: %w", s.Name, err)
 	}
-	if err := errors.Join(node.Clean(ctx, s.Dir), deleteNode(ctx, client, s.Name), cp.removeNodeFiles(ctx, s.Index), cp.opts.RealNode.SweepLayers(s.Layers)); err != nil {
+	if err := errors.Join(node.Clean(ctx, s.Dir), deleteVolumes(ctx, client, s.Name), deleteNode(ctx, client, s.Name), cp.removeNodeFiles(ctx, s.Index),
+		cp.opts.RealNode.SweepLayers(s.Layers)); err != nil {
 		return fmt.Errorf("remove the node %s: %w", s.Name, err)
 	}
 	err := cp.procs.Remove(name)
@@ -204,8 +212,30 @@ func (cp *ControlPlane) removeNode(ctx context.Context, client kubernetes.Interf
 	err = saveState(cp.dir, cp.state)
 	cp.mu.Unlock()
 	cp.forgetNode(s.Index)
+	if err == nil {
+		err = ChangeNodes(string(cp.dir), func(indexes []int) ([]int, error) {
+			return slices.DeleteFunc(indexes, func(index int) bool { return index == s.Index }), nil
+		})
+	}
+	if err == nil {
+		err = node.ConcludeRemoval(s.Dir)
+	}
+	if err != nil {
+		return fmt.Errorf("remove the node %s: %w", s.Name, err)
+	}
 	cp.opts.Log.Info("Removed a real node", "node", s.Name)
-	return err
+	return nil
+}
+
+// deleteVolumes deletes the PersistentVolumes of a node that is removed. Otherwise the node does, when their claims are deleted. A volume whose
+// claim still exists stays until then.
+func deleteVolumes(ctx context.Context, client kubernetes.Interface, name string) error {
+	volumes, err := drain.Volumes(ctx, client, name)
+	errs := []error{err}
+	for i := range volumes {
+		errs = append(errs, ignoreNotFound(client.CoreV1().PersistentVolumes().Delete(ctx, volumes[i].Name, metav1.DeleteOptions{})))
+	}
+	return errors.Join(errs...)
 }
 
 // deleteNode deletes the Node of a node that does not run any more, and its Pods, which otherwise stay for about a minute.
@@ -225,31 +255,14 @@ func deleteNode(ctx context.Context, client kubernetes.Interface, name string) e
 	return errors.Join(errs...)
 }
 
-// removedSuffix is that of the directory of a node that is being deleted.
-const removedSuffix = ".removed"
-
-// removeNodeFiles deletes the files of a node. The first step decides: what is renamed is deleted by the next start at the latest.
+// removeNodeFiles deletes the files of a node.
 func (cp *ControlPlane) removeNodeFiles(ctx context.Context, index int) error {
-	dir := node.Dir(string(cp.dir), index)
-	if err := os.Rename(dir, dir+removedSuffix); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	errs := []error{
+		removeAll(ctx, node.Dir(string(cp.dir), index)),
+		removeIfExists(cp.dir.path("peers", strconv.Itoa(index)+".json")), removeIfExists(cp.dir.log(numbered(nameNode, index))),
 	}
-	errs := []error{cp.removeRemoved(ctx), removeIfExists(cp.dir.path("peers", strconv.Itoa(index)+".json")), removeIfExists(cp.dir.log(numbered(nameNode, index)))}
 	for _, name := range []string{numbered(nameKubeletServer, index), numbered(nameKubeletClient, index)} {
 		errs = append(errs, removeIfExists(cp.dir.pki(name+".crt")), removeIfExists(cp.dir.pki(name+".key")))
-	}
-	return errors.Join(errs...)
-}
-
-// removeRemoved deletes the directories of nodes whose removal was begun.
-func (cp *ControlPlane) removeRemoved(ctx context.Context) error {
-	folders, err := filepath.Glob(cp.dir.path("node*" + removedSuffix))
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, folder := range folders {
-		errs = append(errs, removeAll(ctx, folder))
 	}
 	return errors.Join(errs...)
 }

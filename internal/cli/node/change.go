@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
@@ -49,6 +46,9 @@ other nodes keep theirs until they are started again. Images that were loaded fr
 			}
 			if os.Geteuid() != 0 {
 				return errors.New("several real nodes need root")
+			}
+			if warning := realnode.InotifyWarning(1, 0); warning != "" {
+				fmt.Fprintln(cmd.ErrOrStderr(), warning+".")
 			}
 			index := -1
 			err = controlplane.ChangeNodes(report.Dir, func(indexes []int) ([]int, error) {
@@ -130,11 +130,11 @@ func (n target) remove(ctx context.Context, force bool, timeout time.Duration) e
 	if err != nil {
 		return err
 	}
-	volumes, err := drain.Volumes(ctx, client, n.name())
-	if err != nil {
-		return err
-	}
 	if !force {
+		volumes, err := drain.Volumes(ctx, client, n.name())
+		if err != nil {
+			return err
+		}
 		if err := drain.Check(ctx, client, n.name(), volumes); err != nil {
 			return fmt.Errorf("%w, or use --force to lose them", err)
 		}
@@ -144,26 +144,11 @@ func (n target) remove(ctx context.Context, force bool, timeout time.Duration) e
 			return err
 		}
 	}
-	err = controlplane.ChangeNodes(n.data, func(indexes []int) ([]int, error) {
-		return slices.DeleteFunc(indexes, func(index int) bool { return index == n.index }), nil
-	})
-	if err != nil {
+	// From here on the control plane does the rest, even if this command is interrupted.
+	if err := realnode.RequestRemoval(n.dir()); err != nil {
 		return err
 	}
-	err = poll(ctx, removeTimeout, "it is still there; `"+instance.Command("logs", n.data)+"` shows why", func(ctx context.Context) (bool, error) {
-		_, err := client.CoreV1().Nodes().Get(ctx, n.name(), metav1.GetOptions{})
-		_, statErr := os.Stat(n.dir())
-		return apierrors.IsNotFound(err) && errors.Is(statErr, fs.ErrNotExist), nil
+	return poll(ctx, removeTimeout, "it is still there; `"+instance.Command("logs", n.data)+"` shows why", func(context.Context) (bool, error) {
+		return !realnode.IsBeingRemoved(n.dir()), nil
 	})
-	if err != nil {
-		return err
-	}
-	// Nobody else deletes the volumes that were lost: that would be the node.
-	for i := range volumes {
-		err := client.CoreV1().PersistentVolumes().Delete(ctx, volumes[i].Name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return nil
 }

@@ -246,6 +246,8 @@ func list(w io.Writer, report controlplane.Report, objects []corev1.Node) error 
 		n := target{report.Dir, index}
 		power, ready, address := "Starting", "Unknown", "<none>"
 		switch {
+		case realnode.IsBeingRemoved(n.dir()):
+			power = "Removing"
 		case slices.Contains(running, index):
 			power = "On"
 		case realnode.IsPoweredOff(n.dir()):

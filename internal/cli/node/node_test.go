@@ -26,11 +26,11 @@ func TestFind(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
-	report := controlplane.Report{Dir: t.TempDir(), RealNodes: 3, NodeIndexes: []int{0, 1, 2}, Components: []controlplane.ComponentReport{
-		{Name: "node", State: "Running"}, {Name: "node-2", State: "Exited"}, {Name: "node-3", State: "Exited"},
+	report := controlplane.Report{Dir: t.TempDir(), RealNodes: 4, NodeIndexes: []int{0, 1, 2, 3}, Components: []controlplane.ComponentReport{
+		{Name: "node", State: "Running"}, {Name: "node-2", State: "Exited"}, {Name: "node-3", State: "Exited"}, {Name: "node-4", State: "Running"},
 	}}
-	off := target{report.Dir, 2}.dir()
-	if err := errors.Join(os.Mkdir(off, 0o700), realnode.PowerOff(off)); err != nil {
+	off, removed := target{report.Dir, 2}.dir(), target{report.Dir, 3}.dir()
+	if err := errors.Join(os.Mkdir(off, 0o700), realnode.PowerOff(off), realnode.RequestRemoval(removed)); err != nil {
 		t.Fatal(err)
 	}
 	objects := []corev1.Node{{
@@ -48,11 +48,15 @@ func TestList(t *testing.T) {
 keelson-node     On         True      10.78.255.2
 keelson-node-2   Starting   Unknown   <none>
 keelson-node-3   Off        Unknown   <none>
+keelson-node-4   Removing   Unknown   <none>
 `
 	if b.String() != want {
 		t.Errorf("got\n%s", b.String())
 	}
 	if err := realnode.PowerOn(off); err != nil || realnode.IsPoweredOff(off) || realnode.PowerOn(off) != nil {
 		t.Errorf("the node is still off: %v", err)
+	}
+	if err := realnode.ConcludeRemoval(removed); err != nil || realnode.IsBeingRemoved(removed) || realnode.ConcludeRemoval(removed) != nil {
+		t.Errorf("the node is still removed: %v", err)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,14 +21,11 @@ import (
 	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
-	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/console"
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/driver/pod"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/install"
 	"github.com/keelson-dev/keelson/internal/manager"
-	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/systemd"
 	"github.com/keelson-dev/keelson/internal/version"
 )
@@ -46,10 +42,7 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 	}
 	began := time.Now()
 	ctx, handedOver := untilHandOver(ctx)
-	if warning := systemd.Warning(ctx); warning != "" {
-		logger.Info(warning)
-		r.report(event{Note: warning + "."})
-	}
+	o.warn(ctx, r, logger)
 	if !o.noControllers {
 		go func() { _, _ = definitions() }() // runManager gets the error
 	}
@@ -243,59 +236,13 @@ func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
 	return interrupted(ctx, o.runManager(ctx, config, "", p, logger, ready))
 }
 
-// chooseNode chooses between a real node and simulated ones.
-func (o *options) chooseNode(ctx context.Context, dir string) error {
-	mode := node.Mode(o.node)
-	if mode == node.Auto {
-		report, err := controlplane.Inspect(ctx, dir)
-		if err != nil {
-			return err
+// warn tells the user what may go wrong.
+func (o *options) warn(ctx context.Context, r reporter, logger logr.Logger) {
+	for _, warning := range []string{systemd.Warning(ctx), o.shortage} {
+		if warning != "" {
+			logger.Info(warning)
+			r.report(event{Note: warning + "."})
 		}
-		mode = o.automatic(report)
-	}
-	if mode == node.Simulated {
-		return o.checkDrivers()
-	}
-	programs, err := instance.NodePrograms()
-	if err != nil {
-		return err
-	}
-	machine := node.Look(programs)
-	real, line, err := node.Choose(mode, machine)
-	if err != nil {
-		return fmt.Errorf("--node=%s: %w", o.node, err)
-	}
-	if real && o.nodes > 1 && !machine.Root {
-		return usage.Errorf("--nodes=%d: several real nodes need root; without it, Keelson runs one", o.nodes)
-	}
-	if real {
-		o.machine = &machine
-	}
-	o.noNode = line
-	return o.checkDrivers()
-}
-
-// checkDrivers rejects machines in Pods that nothing executes.
-func (o *options) checkDrivers() error {
-	if o.machine == nil && slices.Contains(o.machines.Drivers, pod.Name) {
-		return usage.Errorf("--vm-driver=%s: the Pods of simulated nodes run nothing; add --node=real", pod.Name)
-	}
-	return nil
-}
-
-// automatic is the mode that auto stands for. Nodes that a killed process left running are adopted: a change
-// of their kind would move their Pods.
-func (o *options) automatic(report controlplane.Report) node.Mode {
-	_, someNodes := o.given["nodes"]
-	_, asked := o.given["node"]
-	switch {
-	case report.RealNodes > 0:
-		o.nodes = report.RealNodes
-		return node.Real
-	case report.SimulatedNodes, someNodes && !asked:
-		return node.Simulated
-	default:
-		return node.Auto
 	}
 }
 

@@ -35,6 +35,7 @@ type options struct {
 	node            string        // a node.Mode
 	machine         *node.Machine // for a real node; nil for simulated ones
 	noNode          string        // why there is no real node, for the user
+	shortage        string        // what may keep real nodes from becoming ready
 	nodes           int
 	kubeconfig      string // use this cluster instead of a new control plane
 	mergeKubeconfig bool

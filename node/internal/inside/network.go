@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/keelson-dev/keelson/node/internal/fair"
 	"github.com/keelson-dev/keelson/node/internal/handover"
@@ -57,6 +58,11 @@ func prepareNetwork(s settings.Settings) error {
 	}
 	if err := netlink.RouteAdd(route); err != nil {
 		return fmt.Errorf("route by the link %s: %w", settings.InnerLink, err)
+	}
+	// The Pods of a node that has ended have no route. Whoever connects to them learns it at once, instead of waiting for an
+	// answer from where the default route leads.
+	if err := netlink.RouteAdd(&netlink.Route{Dst: ipNet(s.AllPods()), Type: unix.RTN_UNREACHABLE}); err != nil {
+		return fmt.Errorf("route to Pods that do not exist: %w", err)
 	}
 	for _, parameter := range []struct{ path, value string }{
 		{"ip_forward", "1"},

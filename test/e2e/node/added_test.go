@@ -3,7 +3,6 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -18,7 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// addedAndRemoved adds a fourth node, on which Pods run, and removes it, and then the second one, whose place a new node gets.
+// addedAndRemoved adds a fourth node, on which Pods run, and removes it, and then the second one with a volume, whose place a new node gets.
 func addedAndRemoved(t *testing.T, u *user) {
 	fourth := node.Name(3)
 	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "add", "web", "--data-dir", u.data), "a real node cannot be named web")
@@ -46,8 +45,11 @@ func addedAndRemoved(t *testing.T, u *user) {
 	if users := u.layerUsers(t); slices.Max(users) != 4 {
 		t.Errorf("of 4 nodes, these use the shared layers: %v", users)
 	}
-	u.removed(t, 3)
-	u.removed(t, 1)
+	if got := u.keelsonNode(t, "remove", fourth); got != "node/"+fourth+" removed\n" {
+		t.Errorf("got %q", got)
+	}
+	u.hasNothingOf(t, 3)
+	u.removedThroughKills(t, 1)
 	if users := u.layerUsers(t); slices.Max(users) != 2 {
 		t.Errorf("of 2 nodes, these use the shared layers: %v", users)
 	}
@@ -60,18 +62,15 @@ func addedAndRemoved(t *testing.T, u *user) {
 	reachAcross(t, u)
 }
 
-// removed removes a node, and checks that nothing of it is left.
-func (u *user) removed(t *testing.T, index int) {
+// hasNothingOf checks that nothing is left of a node that was removed.
+func (u *user) hasNothingOf(t *testing.T, index int) {
 	t.Helper()
 	name := node.Name(index)
-	if got := u.keelsonNode(t, "remove", name); got != "node/"+name+" removed\n" {
-		t.Errorf("got %q", got)
-	}
 	u.kubectl(t, "wait", "--for=condition=Available", "deployment/shop", "--timeout", transcript.WaitTimeout.String())
 	u.Until(t, "its Lease is gone", func(out string) bool { return !strings.Contains(out, name+"\n") }, "kubectl", "get", "leases", "-n", "kube-node-lease", "-o", "name")
 	u.Until(t, "its Pods are gone", transcript.Is(""), "kubectl", "get", "pods", "--field-selector", "spec.nodeName="+name, "-o", "name")
 	for _, path := range []string{
-		node.Dir(u.data, index), node.Dir(u.data, index) + ".removed", filepath.Join(u.data, "peers", fmt.Sprint(index)+".json"),
+		node.Dir(u.data, index), node.Dir(u.data, index) + ".remove", filepath.Join(u.data, "peers", fmt.Sprint(index)+".json"),
 		filepath.Join(u.data, "pki", fmt.Sprintf("kubelet-%d.key", index+1)),
 	} {
 		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
@@ -79,16 +78,9 @@ func (u *user) removed(t *testing.T, index int) {
 		}
 	}
 	// Of the links to other nodes, both ends are gone, with their routes.
-	var record struct{ PID int }
-	data, err := os.ReadFile(filepath.Join(u.data, "peers", "0.json"))
-	if err == nil {
-		err = json.Unmarshal(data, &record)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	first := fmt.Sprint(u.inner(t, 0))
 	transcript.Eventually(t, "no link leads to it", func() bool {
-		out, err := exec.Command("nsenter", "--target", fmt.Sprint(record.PID), "--net", "ip", "route").CombinedOutput()
+		out, err := exec.Command("nsenter", "--target", first, "--net", "ip", "route").CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}

@@ -204,12 +204,18 @@ func (u *user) up(t *testing.T) string {
 // nodePID returns the PID of the node on the machine.
 func (u *user) nodePID(t *testing.T) int {
 	t.Helper()
+	return u.pidOf(t, "node")
+}
+
+// pidOf returns the PID of a component.
+func (u *user) pidOf(t *testing.T, name string) int {
+	t.Helper()
 	for _, c := range u.status(t).Components {
-		if c.Name == "node" {
+		if c.Name == name {
 			return c.PID
 		}
 	}
-	t.Fatal("no node among the components")
+	t.Fatalf("no %s among the components", name)
 	return 0
 }
 

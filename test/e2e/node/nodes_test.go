@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -58,6 +59,7 @@ func TestLongNodes(t *testing.T) {
 		{"Pods reach each other, Services and the API", reachAcross},
 		{"kubectl top shows each node", topOfNodes},
 		{"a claim gets a volume on the node of its Pod", volumeOnNode},
+		{"a node is rebooted under load", rebooted},
 		{"a node killed, the others go on, and it links itself again", nodeKilled},
 		{"a node that is partitioned comes back", partitioned},
 		{"a node that is drained is empty", drained},
@@ -183,11 +185,17 @@ func reachFrom(t *testing.T, u *user, from int) {
 	transcript.Contains(t, u.kubectl(t, "exec", pod, "--", "/app", "secrets"), "403 Forbidden\n", "system:serviceaccount:default:default")
 }
 
+// keeperOn runs the Pod keeper on a node, and returns the name of its volume.
+func (u *user) keeperOn(t *testing.T, name string) (volume string) {
+	t.Helper()
+	u.apply(t, strings.Replace(keeper, "spec:\n  securityContext", "spec:\n  nodeSelector: {kubernetes.io/hostname: "+name+"}\n  securityContext", 1))
+	u.kubectl(t, "wait", "--for=condition=Ready", "pod/keeper", "--timeout", transcript.WaitTimeout.String())
+	return u.field(t, "pvc/kept", "{.spec.volumeName}")
+}
+
 // volumeOnNode has a Pod on the second node, and its volume.
 func volumeOnNode(t *testing.T, u *user) {
-	u.apply(t, strings.Replace(keeper, "spec:\n  securityContext", "spec:\n  nodeSelector: {kubernetes.io/hostname: "+node.Name(1)+"}\n  securityContext", 1))
-	u.kubectl(t, "wait", "--for=condition=Ready", "pod/keeper", "--timeout", transcript.WaitTimeout.String())
-	name := u.field(t, "pvc/kept", "{.spec.volumeName}")
+	name := u.keeperOn(t, node.Name(1))
 	if _, err := os.Stat(filepath.Join(node.Dir(u.data, 1), "volumes", name)); err != nil {
 		t.Error(err)
 	}
@@ -254,6 +262,7 @@ func drained(t *testing.T, u *user) {
 
 func stoppedAndStarted(t *testing.T, u *user) {
 	pod, _ := u.podOn(t, node.Name(1))
+	again := u.running(t)[pod]
 	if got := u.keelsonNode(t, "stop", node.Name(1)); got != "node/keelson-node-2 stopped\n" {
 		t.Errorf("got %q", got)
 	}
@@ -261,19 +270,27 @@ func stoppedAndStarted(t *testing.T, u *user) {
 	if got := u.keelsonNode(t, "start", node.Name(1)); got != "node/keelson-node-2 started\n" {
 		t.Errorf("got %q", got)
 	}
-	u.Until(t, "its Pod runs again", transcript.Is("1 true"), "kubectl", "get", "pod", pod, "-o",
-		"jsonpath={.status.containerStatuses[0].restartCount} {.status.containerStatuses[0].ready}")
+	again.Restarts++
+	eventuallyEqual(t, "its Pod runs again", again, func() life { return u.running(t)[pod] })
 	reachFrom(t, u, 1)
 }
 
-// outOfService powers a node off for good. Kubernetes replaces its Pods once somebody says that it is off.
+// outOfService powers a node off for good. When Kubernetes notices, no request to a Service goes there. It replaces the Pods of the
+// node once somebody says that it is off.
 func outOfService(t *testing.T, u *user) {
 	name := node.Name(2)
+	_, address := u.podOn(t, node.Name(1))
+	client := u.knockFromPod(t, "http://web", "http://"+address+":8080")
 	u.keelsonNode(t, "kill", name)
 	u.kubectl(t, "wait", "--for=condition=Ready=Unknown", "node/"+name, "--timeout", transcript.WaitTimeout.String())
+	u.Until(t, "its Pod is not ready", transcript.Is("false"), "kubectl", "get", "endpointslices", "-l", "kubernetes.io/service-name=web",
+		"-o", `jsonpath={.items[*].endpoints[?(@.nodeName=="`+name+`")].conditions.ready}`)
+	lost := client.settle(t)
 	u.kubectl(t, "taint", "node", name, "node.kubernetes.io/out-of-service=lost:NoExecute")
 	u.Until(t, "no Pod is left on it", transcript.Is(""), "kubectl", "get", "pods", "-l", "app=shop", "--field-selector", "spec.nodeName="+name, "-o", "name")
 	u.kubectl(t, "wait", "--for=jsonpath={.status.readyReplicas}=6", "deployment/shop", "--timeout", transcript.WaitTimeout.String())
+	client.hold(t, lost)
+	u.kubectl(t, "delete", "pod/knocker")
 }
 
 // keelsonKilledWithThree kills the main process while a node is off.
@@ -303,22 +320,28 @@ func upWithTwo(t *testing.T, u *user) {
 // partition inserts, or deletes, rules that drop everything that comes to a node.
 func (u *user) partition(t *testing.T, index int, action string) {
 	t.Helper()
-	var record struct{ PID int }
-	data, err := os.ReadFile(fmt.Sprintf("%s/peers/%d.json", u.data, index))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(data, &record); err != nil {
-		t.Fatal(err)
-	}
 	api, err := url.Parse(u.status(t).Server)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, rule := range []string{"-i eth0", "-i peer-+", "-i lo -p tcp --dport " + api.Port()} {
-		words := append([]string{"--target", fmt.Sprint(record.PID), "--net", "iptables", "-w", "-t", "raw", action, "PREROUTING"}, strings.Fields(rule)...)
+		words := append([]string{"--target", fmt.Sprint(u.inner(t, index)), "--net", "iptables", "-w", "-t", "raw", action, "PREROUTING"}, strings.Fields(rule)...)
 		if out, err := exec.Command("nsenter", append(words, "-j", "DROP")...).CombinedOutput(); err != nil {
 			t.Fatalf("nsenter %v: %v: %s", words, err, out)
 		}
 	}
+}
+
+// inner returns the first process inside a node.
+func (u *user) inner(t *testing.T, index int) int {
+	t.Helper()
+	var record struct{ PID int }
+	data, err := os.ReadFile(filepath.Join(u.data, "peers", strconv.Itoa(index)+".json"))
+	if err == nil {
+		err = json.Unmarshal(data, &record)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return record.PID
 }

@@ -70,6 +70,12 @@ func main() {
 		spin()
 	case "crowd":
 		crowd()
+	case "knock":
+		fmt.Println(knock(os.Args[2], os.Args[3:]))
+		os.Exit(1)
+	case "count":
+		fmt.Println(count(os.Args[2]))
+		os.Exit(1)
 	}
 }
 

@@ -1,0 +1,72 @@
+package up
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/driver/pod"
+	"github.com/keelson-dev/keelson/internal/node"
+)
+
+// chooseNode chooses between a real node and simulated ones.
+func (o *options) chooseNode(ctx context.Context, dir string) error {
+	mode := node.Mode(o.node)
+	report, err := controlplane.Inspect(ctx, dir)
+	if err != nil {
+		return err
+	}
+	if mode == node.Auto {
+		mode = o.automatic(report)
+	}
+	if mode == node.Simulated {
+		return o.checkDrivers()
+	}
+	programs, err := instance.NodePrograms()
+	if err != nil {
+		return err
+	}
+	machine := node.Look(programs)
+	real, line, err := node.Choose(mode, machine)
+	if err != nil {
+		return fmt.Errorf("--node=%s: %w", o.node, err)
+	}
+	if real && o.nodes > 1 && !machine.Root {
+		return usage.Errorf("--nodes=%d: several real nodes need root; without it, Keelson runs one", o.nodes)
+	}
+	if real {
+		o.machine = &machine
+	}
+	if real && report.RealNodes == 0 { // those that run have what they need
+		o.shortage = node.InotifyWarning(o.nodes, 1)
+	}
+	o.noNode = line
+	return o.checkDrivers()
+}
+
+// checkDrivers rejects machines in Pods that nothing executes.
+func (o *options) checkDrivers() error {
+	if o.machine == nil && slices.Contains(o.machines.Drivers, pod.Name) {
+		return usage.Errorf("--vm-driver=%s: the Pods of simulated nodes run nothing; add --node=real", pod.Name)
+	}
+	return nil
+}
+
+// automatic is the mode that auto stands for. Nodes that a killed process left running are adopted: a change
+// of their kind would move their Pods.
+func (o *options) automatic(report controlplane.Report) node.Mode {
+	_, someNodes := o.given["nodes"]
+	_, asked := o.given["node"]
+	switch {
+	case report.RealNodes > 0:
+		o.nodes = report.RealNodes
+		return node.Real
+	case report.SimulatedNodes, someNodes && !asked:
+		return node.Simulated
+	default:
+		return node.Auto
+	}
+}
