@@ -148,7 +148,7 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	d.host = backend.Host{ID: string(cluster), Name: "Kubernetes"}
-	kinds := cache.Options{Scheme: scheme, DefaultLabelSelector: ours, DefaultTransform: cache.TransformStripManagedFields()}
+	kinds := cache.Options{Scheme: scheme, DefaultLabelSelector: ours, DefaultTransform: slim}
 	if len(options.Namespaces) > 0 {
 		kinds.DefaultNamespaces = map[string]cache.Config{}
 		for _, namespace := range options.Namespaces {
@@ -162,6 +162,18 @@ func Open(options Options) (*Driver, error) {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
+}
+
+// slim removes from an object what the driver does not read from the cache, which has those of all machines.
+func slim(object any) (any, error) {
+	if pod, ok := object.(*corev1.Pod); ok {
+		kept := corev1.PodSpec{NodeName: pod.Spec.NodeName}
+		for _, c := range pod.Spec.Containers {
+			kept.Containers = append(kept.Containers, corev1.Container{Name: c.Name, Env: c.Env})
+		}
+		pod.Spec = kept
+	}
+	return cache.TransformStripManagedFields()(object)
 }
 
 // watch starts the watches.

@@ -96,6 +96,43 @@ func TestPod(t *testing.T) {
 	}
 }
 
+// A Pod in the cache describes a machine as that in the API does.
+func TestSlim(t *testing.T) {
+	machine := newMachine()
+	rec := &record{Machine: machine, Started: &machine, Run: "run"}
+	secret, err := newSecret(rec, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pod.Spec.NodeName = "node-1"
+	pod.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}},
+		ContainerStatuses: []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}},
+	}
+	now := time.Unix(1000, 0)
+	whole := pod.DeepCopy()
+	for range 2 { // an informer may transform an object again
+		if got, err := slim(pod); got != pod || err != nil {
+			t.Fatalf("%v, %v", got, err)
+		}
+	}
+	if len(pod.Spec.Volumes) > 0 || pod.Spec.Containers[0].ReadinessProbe != nil {
+		t.Errorf("the cache has %+v", pod.Spec)
+	}
+	for _, deleted := range []*metav1.Time{nil, {Time: now}, {Time: now.Add(-time.Hour)}} { // it runs, ends, and is lost
+		whole.DeletionTimestamp, pod.DeletionTimestamp = deleted, deleted
+		want, wantErr := describe(secret, whole, now)
+		got, err := describe(secret, pod, now)
+		if diff := cmp.Diff(want, got); diff != "" || errors.Join(wantErr, err) != nil {
+			t.Errorf("%v, %v (-API +cache):\n%s", wantErr, err, diff)
+		}
+	}
+}
+
 func TestPodTemplate(t *testing.T) {
 	machine := newMachine()
 	machine.StorageClass, machine.DiskBytes, machine.Set = "fast", 1<<30, "web"
