@@ -35,6 +35,9 @@ var resources = map[string]schema.GroupVersionResource{
 
 	"VirtualMachineSet":      {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachinesets"},
 	"VirtualMachineSnapshot": {Group: "cloudnative.tw", Version: "v1alpha1", Resource: "virtualmachinesnapshots"},
+
+	// Pages have examples of it.
+	"HorizontalPodAutoscaler": {Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
 }
 
 func TestDefinitionsAreEstablished(t *testing.T) {

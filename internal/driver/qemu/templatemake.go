@@ -31,6 +31,8 @@ const (
 	templateTimeout = 10 * time.Minute
 	// templatePoll is the interval of looks at a template that boots, and at the machines that start meanwhile.
 	templatePoll = 100 * time.Millisecond
+	// templateAnswer is the response timeout of the agent of a template, which may get little of the processor.
+	templateAnswer = 30 * time.Second
 	// trimTimeout limits the time in which a template gives or gets memory, and trimPercent is the part of its free memory that
 	// it gives.
 	trimTimeout = time.Minute
@@ -237,12 +239,16 @@ func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string) error {
 	if err != nil {
 		return err
 	}
-	agent, err := qmp.DialAgent(ctx, path)
-	if err != nil {
-		return err
-	}
-	agent.Close()
-	return nil
+	return wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
+		ctx, cancel := context.WithTimeout(ctx, templateAnswer)
+		defer cancel()
+		agent, err := qmp.DialAgent(ctx, path)
+		if err != nil {
+			return false, nil //nolint:nilerr // the guest is asked again: what it gets while it opens the channel may be lost
+		}
+		agent.Close()
+		return true, nil
+	})
 }
 
 // trimTemplate takes the free memory from the guest and gives it back: QEMU has discarded its content, so that the machines
