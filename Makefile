@@ -148,7 +148,7 @@ test-all: test-needs ## Run the slow tests, which make test omits (ARGS: flags o
 	go test -vet=off -run '^TestLong' $(ARGS) ./internal/cron
 
 .PHONY: test-bench
-test-bench: test-needs ## Run each benchmark with few objects (ARGS: flags of go test)
+test-bench: test-needs launcher ## Run each benchmark with few objects (ARGS: flags of go test)
 	$(GO_TEST) -run '^TestLong' $(ARGS) ./bench/...
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
