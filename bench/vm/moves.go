@@ -14,36 +14,18 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/bench/internal/harness"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 // nodeMilliCPU is what nodes that share a machine with two processors have for Pods, less a little.
 const nodeMilliCPU = 950
-
-// smallRequests has Pods request so many thousandths of a processor: nodes that share a machine have too little for several machines.
-const smallRequests = `apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: bench-small-requests}
-spec:
-  matchConstraints:
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
-  reinvocationPolicy: Never
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch:
-      expression: '[JSONPatch{op: "replace", path: "/spec/containers/0/resources/requests/cpu", value: "%dm"}]'
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: bench-small-requests}
-spec: {policyName: bench-small-requests}
-`
 
 // outOfService is the taint by which somebody says that a node is off.
 const outOfService = "node.kubernetes.io/out-of-service"
 
 // measureMoves measures machines that leave a node. They have no disks, so that they may run on any node.
 func (b *bench) measureMoves(ctx context.Context) error {
-	if err := b.kubectl(ctx, fmt.Sprintf(smallRequests, nodeMilliCPU/b.pods), "apply", "-f", "-"); err != nil {
+	if err := b.kubectl(ctx, env.SmallRequests(nodeMilliCPU/b.pods), "apply", "-f", "-"); err != nil {
 		return err
 	}
 	if err := b.awaitSmallRequests(ctx); err != nil {

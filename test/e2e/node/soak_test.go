@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/access/client"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -31,24 +32,6 @@ const (
 	answerTimeout = 10 * time.Second
 	lostTaint     = "node.kubernetes.io/out-of-service"
 )
-
-// smallRequests has Pods request little of the processors: nodes that share a machine have too little for several machines.
-const smallRequests = `apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicy
-metadata: {name: small-requests}
-spec:
-  matchConstraints:
-    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
-  reinvocationPolicy: Never
-  mutations:
-  - patchType: JSONPatch
-    jsonPatch: {expression: '[JSONPatch{op: "replace", path: "/spec/containers/0/resources/requests/cpu", value: "20m"}]'}
----
-apiVersion: admissionregistration.k8s.io/v1
-kind: MutatingAdmissionPolicyBinding
-metadata: {name: small-requests}
-spec: {policyName: small-requests}
-`
 
 // soakedMachine appends the query of a request to a file, and responds with the file when it is durable.
 const soakedMachine = `---
@@ -140,7 +123,7 @@ func TestSoakMachinesInPods(t *testing.T) {
 func (s *soak) begin(n int) {
 	s.up()
 	loadMachineImages(s.T, s.u)
-	s.u.apply(s.T, smallRequests)
+	s.u.apply(s.T, env.SmallRequests(20))
 	trial := s.u.Shell
 	trial.Stdin = `{apiVersion: v1, kind: Pod, metadata: {name: trial}, spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]}}`
 	trial.Until(s.T, "the policy is in force", transcript.Is("20m"), "kubectl", "create", "--dry-run=server", "-f", "-",
