@@ -33,14 +33,18 @@ func TestLongAFullEtcdIsACondition(t *testing.T) {
 		t.Fatal(err)
 	}
 	inside := kubernetes.NewForConfigOrDie(access.Config).CoreV1().ConfigMaps("default")
-	for i := 0; err == nil; i++ {
-		_, err = inside.Create(t.Context(), &corev1.ConfigMap{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("filler-%d", i)},
-			BinaryData: map[string][]byte{"data": bytes.Repeat([]byte("x"), 500_000)},
-		}, metav1.CreateOptions{})
-	}
-	if !strings.Contains(err.Error(), "database space exceeded") {
-		t.Fatal(err)
+	fillers := 0
+	fill := func() {
+		t.Helper()
+		for err := error(nil); err == nil; fillers++ {
+			_, err = inside.Create(t.Context(), &corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("filler-%d", fillers)},
+				BinaryData: map[string][]byte{"data": bytes.Repeat([]byte("x"), 500_000)},
+			}, metav1.CreateOptions{})
+			if err != nil && !strings.Contains(err.Error(), "database space exceeded") {
+				t.Log(err)
+			}
+		}
 	}
 	etcdHealthy := func() metav1.Condition {
 		if err := m.api.Get(t.Context(), client.ObjectKeyFromObject(m.cluster), m.cluster); err != nil {
@@ -48,7 +52,9 @@ func TestLongAFullEtcdIsACondition(t *testing.T) {
 		}
 		return *meta.FindStatusCondition(m.cluster.Status.Conditions, v1alpha1.ConditionEtcdHealthy)
 	}
+	// A part of the database may be free pages, which a defragmentation gives back: fill these as well.
 	harness.Eventually(t, "the condition says what to do", func() bool {
+		fill()
 		c := etcdHealthy()
 		return c.Status == metav1.ConditionFalse && c.Reason == v1alpha1.ReasonEtcdAlarm && strings.Contains(c.Message, "Delete objects")
 	})
