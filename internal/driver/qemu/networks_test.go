@@ -448,7 +448,7 @@ func TestLongNetworkIsKilled(t *testing.T) {
 	endpoint := one.server().Endpoints[0].Address
 	// A connection that lasts: a line for each second. The listening nc ends with the input of the other one.
 	two.exec("mkfifo /tmp/lines; (while true; do date +%s; sleep 1; done > /tmp/lines) > /dev/null 2>&1 & (nc -l -p 99 < /tmp/lines) > /dev/null 2>&1 &")
-	harness.Eventually(t, "two listens", func() bool { return strings.Contains(two.exec("cat /proc/net/tcp"), ":0063 ") }) // port 99
+	harness.Eventually(t, "two listens", func() bool { return strings.Contains(two.exec("cat /proc/net/tcp /proc/net/tcp6"), ":0063 ") }) // port 99
 	one.exec("(sleep 1000 | nc " + two.address() + " 99 > /tmp/heard; echo ended > /tmp/over) > /dev/null 2>&1 &")
 	lines := func() string { return one.exec("wc -l < /tmp/heard") }
 	harness.Eventually(t, "the connection works", func() bool { return lines() != "0" })
