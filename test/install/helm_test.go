@@ -127,15 +127,20 @@ access: {create: false}
 `,
 	"all kinds": `
 controllers: {cluster: true, virtualmachine: true}
+driverPod: {enabled: false}
 `,
 	"machines in Pods": `
 controllers: {virtualmachine: true}
-driverPod: {enabled: true, launcherImage: "images.example/keelson-launcher:v1", guestImage: "images.example/keelson-guest:v1"}
+driverPod: {launcherImage: "images.example/keelson-launcher:v1", guestImage: "images.example/keelson-guest:v1"}
 `,
 	"machines in Pods with the images of the release": `
 image: {repository: images.example/keelson, tag: v2}
 controllers: {virtualmachine: true}
-driverPod: {enabled: true}
+`,
+	"machines of another driver": `
+controllers: {virtualmachine: true}
+driverPod: {enabled: false}
+extraArgs: [--vm-driver=docker]
 `,
 	"two namespaces": `
 namespaces: [team-a, team-b]
@@ -238,7 +243,7 @@ func TestChartIsTheBase(t *testing.T) {
 		"the base": {"resources: [../keelson/config/default]", ""},
 		"with VirtualMachines": {
 			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/virtualmachine]",
-			"controllers: {virtualmachine: true}",
+			"controllers: {virtualmachine: true}\ndriverPod: {enabled: false}",
 		},
 		"with Clusters": {
 			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/cluster]",
@@ -382,7 +387,8 @@ func TestLongPermissionsInNamespaces(t *testing.T) {
 	}
 	w.namespace(t, "rare")
 	namespaces = append(namespaces, "rare")
-	values, err := json.Marshal(map[string]any{"namespaces": namespaces, "controllers": map[string]bool{"kubeconfig": false, "virtualmachine": true}})
+	values, err := json.Marshal(map[string]any{"namespaces": namespaces, "controllers": map[string]bool{"kubeconfig": false, "virtualmachine": true},
+		"driverPod": map[string]bool{"enabled": false}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 			granted: []map[string]string{byDefault},
 		},
 		{
-			name: "VirtualMachines", kustomization: withBase + "virtualmachine]", values: "controllers: {virtualmachine: true}",
+			name: "VirtualMachines", kustomization: withBase + "virtualmachine]", values: "controllers: {virtualmachine: true}\ndriverPod: {enabled: false}",
 			controllers: "crontab foo kubeconfig sampleresource virtualmachine", webhooks: "crontabs kubeconfigs virtualmachines", refused: "clusters",
 			granted: []map[string]string{byDefault, forVirtualMachines},
 		},
