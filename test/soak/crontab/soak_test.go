@@ -45,7 +45,7 @@ func TestSoakKills(t *testing.T) {
 	w := newWorld(t, seed)
 	w.createCronTabs(t)
 	m := w.startManager(t)
-	kills := soakFor(220, 40)
+	kills := soakFor(220, 20)
 	for i := range kills {
 		if random.IntN(4) == 0 {
 			pause(random, 800*time.Millisecond) // it may be starting
@@ -78,7 +78,7 @@ func TestSoakLeaders(t *testing.T) {
 	w.createCronTabs(t)
 	w.elect = true
 	both := []*manager{w.startManager(t), w.startManager(t)}
-	kills, stops := soakFor(22, 5), soakFor(10, 3)
+	kills, stops := soakFor(22, 3), soakFor(10, 2)
 	faults := append(slices.Repeat([]string{"kill"}, kills), slices.Repeat([]string{"stop"}, stops)...)
 	random.Shuffle(len(faults), func(i, j int) { faults[i], faults[j] = faults[j], faults[i] })
 	for i, what := range faults {
