@@ -3,14 +3,11 @@
 package node
 
 import (
-	"bytes"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -87,6 +84,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"its Pod deleted by force, it runs again, and never twice", forcedInPod},
 		{"the manager killed, and its Pod deleted by force, it runs again", managerKilledInPod},
 		{"deleted, it leaves nothing", deleteInPod},
+		{"a machine moves to another node with its memory", movedInPod},
 		{"an autoscaler scales a set of machines", autoscaledInPod},
 		{"a machine downloads its image", imageInPod},
 		{"the manager killed as soon as a machine is created, it runs", createdAndKilledInPod},
@@ -110,13 +108,21 @@ func upWithPods(t *testing.T, u *user) {
 	u.kubectl(t, "label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
 }
 
-// loadMachineImages builds and loads the image of the launcher, and loads that of the default guest of the machine that runs the tests.
+// loadMachineImages builds the image of the launcher, and loads it and that of the default guest of the machine that runs the tests.
 func loadMachineImages(t *testing.T, u *user) {
 	t.Helper()
-	launcher := filepath.Join(u.home, "launcher")
-	if out, err := exec.Command("../../../hack/launcher-image.sh", launcher).CombinedOutput(); err != nil {
+	if out, err := exec.Command("../../../hack/launcher-image.sh", u.launcher()).CombinedOutput(); err != nil {
 		t.Fatalf("make launcher: %v\n%s", err, out)
 	}
+	u.loadMachineImagesAgain(t)
+}
+
+// launcher is the directory of the image of the launcher.
+func (u *user) launcher() string { return filepath.Join(u.home, "launcher") }
+
+// loadMachineImagesAgain loads the images that loadMachineImages has built, for nodes that are new.
+func (u *user) loadMachineImagesAgain(t *testing.T) {
+	t.Helper()
 	keelson, err := env.Binary("keelson")
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +136,7 @@ func loadMachineImages(t *testing.T, u *user) {
 		words = append([]string{"keelson", "image", "load", "--data-dir", u.data, "--name", name}, words...)
 		transcript.Contains(t, u.OK(t, words...), "docker.io/library/"+name+"\n")
 	}
-	load(launcherImage, launcher)
+	load(launcherImage, u.launcher())
 	load(guestImage, "--entrypoint=/kernel", guest) // no container runs it
 }
 
@@ -428,59 +434,6 @@ func (u *user) losePod(t *testing.T, lose func()) {
 	t.Logf("ready again after %.1f s", time.Since(began).Seconds())
 	if n := most(); n != 1 {
 		t.Errorf("it ran %d times at once", n)
-	}
-}
-
-// watchProcesses counts the QEMUs of a machine on this host. The function that it returns ends that, and returns the highest number.
-func watchProcesses(t *testing.T, uid string) func() int32 {
-	t.Helper()
-	var most atomic.Int32
-	stop, done := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		ticker := time.NewTicker(20 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			most.Store(max(most.Load(), int32(countQEMU(uid))))
-			select {
-			case <-stop:
-				return
-			case <-ticker.C:
-			}
-		}
-	}()
-	ended := false
-	end := func() int32 {
-		if !ended {
-			ended = true
-			close(stop)
-		}
-		<-done
-		return most.Load()
-	}
-	t.Cleanup(func() { end() })
-	return end
-}
-
-// countQEMU returns the number of QEMUs of a machine on this host.
-func countQEMU(uid string) (n int) {
-	eachQEMU(func(_ int, arguments []byte) {
-		if bytes.Contains(arguments, []byte(uid)) {
-			n++
-		}
-	})
-	return n
-}
-
-// eachQEMU calls visit for each QEMU in a Pod on this host.
-func eachQEMU(visit func(pid int, arguments []byte)) {
-	commands, _ := filepath.Glob("/proc/[0-9]*/cmdline") // the pattern is valid
-	for _, path := range commands {
-		raw, err := os.ReadFile(path)
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path))) // the pattern has digits
-		if err == nil && bytes.HasPrefix(raw, []byte("qemu-system-")) {
-			visit(pid, raw)
-		}
 	}
 }
 
