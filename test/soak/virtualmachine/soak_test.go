@@ -52,7 +52,7 @@ type churn struct {
 // goes back except by a restore, and the file on the disk has all that its guest has written. Afterwards processes, sockets, disks and objects match exactly, and after the deletion of all
 // machines nothing is left.
 func TestSoakChurn(t *testing.T) {
-	length := 10 * time.Minute
+	length := 20 * time.Minute
 	if isShort() {
 		length = 40 * time.Second
 	}
