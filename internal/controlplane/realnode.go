@@ -118,8 +118,8 @@ func (cp *ControlPlane) prepareNodes() error {
 		return fmt.Errorf("the real node: %w", err)
 	}
 	if cp.adopted {
-		for i := range all { // a node with another share would have to be started again
-			all[i].Nodes = node.ReadShare(all[i])
+		for i := range all {
+			all[i] = node.AsStarted(all[i])
 		}
 	}
 	cp.nodes = all

@@ -260,6 +260,19 @@ func TestNewSettingsWithIPv6(t *testing.T) {
 	}
 }
 
+func TestAsStarted(t *testing.T) {
+	now := Settings{Dir: t.TempDir(), Nodes: 3, IPv6: true, APIPort: 20001}
+	if got := AsStarted(now); got.Nodes != 3 || !got.IPv6 {
+		t.Errorf("without a file: %+v", got)
+	}
+	if err := os.WriteFile(now.File(), []byte(`{"nodes": 2, "apiPort": 20000}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := AsStarted(now); got.Nodes != 2 || got.IPv6 || got.APIPort != 20001 {
+		t.Errorf("it had another share, and no IPv6: %+v", got)
+	}
+}
+
 // node/internal/settings has the same addresses.
 func TestIPv6(t *testing.T) {
 	for network, want := range map[string]string{

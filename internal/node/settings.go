@@ -133,14 +133,15 @@ func (s Settings) At(data string, index int) Settings {
 	return s
 }
 
-// ReadShare returns the number of nodes that shared the machine when a node with these settings was started before.
-func ReadShare(s Settings) int {
+// AsStarted returns settings with what a node that runs has from its start: its share of the machine and its IP families. Another one would
+// have to be started again.
+func AsStarted(s Settings) Settings {
 	data, err := os.ReadFile(s.File())
 	var previous Settings
-	if err != nil || json.Unmarshal(data, &previous) != nil || previous.Nodes == 0 {
-		return s.Nodes
+	if err == nil && json.Unmarshal(data, &previous) == nil {
+		s.Nodes, s.IPv6 = cmp.Or(previous.Nodes, s.Nodes), previous.IPv6
 	}
-	return previous.Nodes
+	return s
 }
 
 // FreeServices claims a network for the Services of the nodes of a data directory, to which this machine has no route yet:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -60,6 +61,11 @@ func TestLongIPv6(t *testing.T) {
 	for _, object := range []string{"pod/server", "pod/friend", "node/" + node.Name(0), "node/" + node.Name(1)} {
 		u.hasBoth(t, object)
 	}
+	for _, id := range nodeIDs(t, u.data) {
+		if value, err := os.ReadFile("/proc/sys/net/ipv6/conf/kn-" + id + "/accept_ra"); err != nil || string(value) != "0\n" {
+			t.Errorf("this machine accepts routes from a node: %q, %v", value, err)
+		}
+	}
 	server := u.address(t, "pod/server", "{.status.podIPs[1].ip}")
 	balanced := u.Until(t, "it has two addresses", func(out string) bool { return len(strings.Fields(out)) == 2 },
 		"kubectl", "get", "service", "both", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}")
@@ -93,7 +99,7 @@ func TestLongIPv6(t *testing.T) {
 
 	u.keelsonNode(t, "kill", node.Name(1))
 	w.dial(t, "the node is off", []string{"friend"}, nil)
-	if out := u.Run(t, "kubectl", "exec", "friend", "--", "/app", "ask", at(server, 8080), "hello").Stdout; !strings.Contains(out, "unreachable") && !strings.Contains(out, "no route") {
+	if out := u.Run(t, "kubectl", "exec", "friend", "--", "/app", "get", "http://"+w.addresses[0]).Stdout; !strings.Contains(out, "network is unreachable") {
 		t.Errorf("a Pod of a node that is off: %q", out)
 	}
 	u.keelsonNode(t, "start", node.Name(1))
