@@ -57,7 +57,7 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + pki("sa.key"),
 		"--service-account-signing-key-file=" + pki("sa.key"),
-		"--service-cluster-ip-range=" + cp.services().String(),
+		"--service-cluster-ip-range=" + cp.serviceNetworks(),
 		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",

@@ -124,7 +124,7 @@ func (cp *ControlPlane) controllerManager() *component {
 		"--root-ca-file="+pki("ca.crt"),
 		"--cluster-signing-cert-file="+pki(clientAuthority(cp.generation())+".crt"),
 		"--cluster-signing-key-file="+pki(clientAuthority(cp.generation())+".key"),
-		"--service-cluster-ip-range="+cp.services().String(),
+		"--service-cluster-ip-range="+cp.serviceNetworks(),
 	)
 	return &component{
 		name: nameControllerManager,

@@ -154,6 +154,7 @@ func TestServices(t *testing.T) {
 	}{
 		{"the usual network", "", "10.96.0.0/16", "10.96.0.1"},
 		{"another one, which was free", "10.77.0.0/16", "10.77.0.0/16", "10.77.0.1"},
+		{"with IPv6", "10.77.0.0/16,fd6b:656c:a4d::/112", "10.77.0.0/16,fd6b:656c:a4d::/112", "10.77.0.1"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cp := &ControlPlane{dir: newLayout(t), state: state{Services: test.kept}}
@@ -217,10 +218,11 @@ func TestServicesAreChosenOnce(t *testing.T) {
 		chosen bool
 	}{
 		{"the first start, with a real node", &node.Machine{}, false, state{}, "", true},
+		{"the first start, with a real node and IPv6", &node.Machine{IPv6: true}, false, state{}, "", true},
 		{"simulated nodes", nil, false, state{}, "", false},
 		{"simulated, perhaps real later", nil, true, state{}, "", true},
-		{"it was chosen before", &node.Machine{}, true, state{Services: "10.77.0.0/16"}, "", false},
-		{"it had simulated nodes before", &node.Machine{}, false, state{}, "etcd/member", false},
+		{"it was chosen before", &node.Machine{IPv6: true}, true, state{Services: "10.77.0.0/16"}, "", false},
+		{"it had simulated nodes before", &node.Machine{IPv6: true}, false, state{}, "etcd/member", false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			cp := &ControlPlane{dir: newLayout(t), state: test.state, opts: Options{RealNode: test.real, OwnServices: test.own}, claims: testClaims(t)}
@@ -233,6 +235,9 @@ func TestServicesAreChosenOnce(t *testing.T) {
 			}
 			if chosen := cp.state.Services != test.state.Services; chosen != test.chosen {
 				t.Errorf("the network is %q, and was %q", cp.state.Services, test.state.Services)
+			}
+			if want := test.chosen && test.real != nil && test.real.IPv6; strings.Contains(cp.state.Services, ",") != want {
+				t.Errorf("the networks are %q, but IPv6 is %t", cp.state.Services, want)
 			}
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
@@ -57,7 +58,7 @@ type state struct {
 	Nodes     int               `json:"nodes"`               // simulated nodes
 	RealNodes int               `json:"realNodes,omitempty"` // so many have been started, and their Nodes may be in the API
 	RealNode  bool              `json:"realNode,omitempty"`  // RealNodes is 1; written by earlier versions
-	Services  string            `json:"services,omitempty"`  // the network of Services; empty for the usual one
+	Services  string            `json:"services,omitempty"`  // the networks of Services, separated by a comma: IPv4 and, if there is one, IPv6; empty for the usual one
 	Rotation  rotation          `json:"rotation,omitzero"`   // of client certificates
 	Fork      string            `json:"fork,omitempty"`      // what is left to do after Fork; see forkData
 	Commands  map[string]string `json:"commands"`            // component to a hash of the command line it was started with
@@ -76,8 +77,10 @@ func loadState(dir layout) (state, error) {
 	if err := json.Unmarshal(data, &s); err != nil {
 		return s, fmt.Errorf("%s is damaged (%w): delete it, and a new port is chosen", dir.stateFile(), err)
 	}
-	if _, err := netip.ParsePrefix(s.Services); err != nil && s.Services != "" {
-		return s, fmt.Errorf("%s is damaged (services: %w)", dir.stateFile(), err)
+	for network := range strings.SplitSeq(s.Services, ",") {
+		if _, err := netip.ParsePrefix(network); err != nil && s.Services != "" {
+			return s, fmt.Errorf("%s is damaged (services: %w)", dir.stateFile(), err)
+		}
 	}
 	if s.RealNode {
 		s.RealNodes, s.RealNode = max(s.RealNodes, 1), false

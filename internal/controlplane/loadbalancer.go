@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // loadBalancerRetry is the pause after a failed write of the status of a Service.
@@ -64,56 +66,90 @@ func (cp *ControlPlane) serveLoadBalancers(ctx context.Context, client kubernete
 	}
 }
 
-// assignAddresses returns the addresses of Services of type LoadBalancer that have none yet. An address that a Service has stays
-// unless an older Service has the same. Services with a class belong to another implementation.
-func assignAddresses(services []*corev1.Service, network netip.Prefix) map[types.NamespacedName]netip.Addr {
+// assignAddresses returns the addresses, of each of its families, of Services of type LoadBalancer that do not have them. What a Service has
+// stays unless an older Service has the same. The IPv6 address follows from the IPv4 one, which a Service of IPv6 alone reserves, too.
+// Services with a class belong to another implementation.
+func assignAddresses(services []*corev1.Service, network netip.Prefix) map[types.NamespacedName][]netip.Addr {
 	wanted := slices.DeleteFunc(slices.Clone(services), func(s *corev1.Service) bool {
 		return s.Spec.Type != corev1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil || s.DeletionTimestamp != nil
 	})
 	slices.SortFunc(wanted, func(a, b *corev1.Service) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
 	})
+	reserved := reservedAddresses(wanted, network)
 	taken := map[netip.Addr]bool{}
-	var without []*corev1.Service
-	for _, s := range wanted {
-		if address := addressOf(s); network.Contains(address) && !taken[address] {
-			taken[address] = true
-			continue
-		}
-		without = append(without, s)
+	for _, address := range reserved {
+		taken[address] = true
 	}
-	assigned := map[types.NamespacedName]netip.Addr{}
+	assigned := map[types.NamespacedName][]netip.Addr{}
 	next := network.Addr().Next()
-	for _, s := range without {
-		for taken[next] {
-			next = next.Next()
+	for _, s := range wanted {
+		address, ok := reserved[s.UID]
+		if !ok {
+			for taken[next] {
+				next = next.Next()
+			}
+			if !network.Contains(next) {
+				continue // it stays pending
+			}
+			taken[next] = true
+			address = next
 		}
-		if !network.Contains(next) {
-			break // the others stay pending
+		if all := inFamilies(address, s.Spec.IPFamilies); !slices.Equal(all, addressesOf(s)) {
+			assigned[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = all
 		}
-		taken[next] = true
-		assigned[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = next
 	}
 	return assigned
 }
 
-// addressOf returns the address that a Service has. It is not valid if it has none.
-func addressOf(s *corev1.Service) netip.Addr {
-	if len(s.Status.LoadBalancer.Ingress) != 1 {
-		return netip.Addr{}
+// reservedAddresses returns the IPv4 address that each Service keeps, by its UID.
+func reservedAddresses(services []*corev1.Service, network netip.Prefix) map[types.UID]netip.Addr {
+	reserved, taken := map[types.UID]netip.Addr{}, map[netip.Addr]bool{}
+	for _, s := range services {
+		for _, address := range addressesOf(s) {
+			if network := node.IPv6(network); network.Contains(address) {
+				address = netip.AddrFrom4([4]byte(address.AsSlice()[4:8]))
+			}
+			if network.Contains(address) && !taken[address] {
+				reserved[s.UID], taken[address] = address, true
+				break
+			}
+		}
 	}
-	address, _ := netip.ParseAddr(s.Status.LoadBalancer.Ingress[0].IP)
-	return address
+	return reserved
+}
+
+// inFamilies returns an IPv4 address, or the IPv6 address for it, for each family.
+func inFamilies(address netip.Addr, families []corev1.IPFamily) (all []netip.Addr) {
+	for _, family := range families {
+		if family == corev1.IPv6Protocol {
+			all = append(all, node.IPv6(netip.PrefixFrom(address, 32)).Addr())
+		} else {
+			all = append(all, address)
+		}
+	}
+	return all
+}
+
+// addressesOf returns the addresses that a Service has.
+func addressesOf(s *corev1.Service) (addresses []netip.Addr) {
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if address, err := netip.ParseAddr(ingress.IP); err == nil {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
 }
 
 // writeAddresses writes addresses to the statuses of Services. One that is gone meanwhile needs none.
-func writeAddresses(ctx context.Context, client kubernetes.Interface, addresses map[types.NamespacedName]netip.Addr) error {
+func writeAddresses(ctx context.Context, client kubernetes.Interface, addresses map[types.NamespacedName][]netip.Addr) error {
 	mode := corev1.LoadBalancerIPModeVIP
-	for service, address := range addresses {
-		status := corev1.ServiceStatus{LoadBalancer: corev1.LoadBalancerStatus{
-			Ingress: []corev1.LoadBalancerIngress{{IP: address.String(), IPMode: &mode}},
-		}}
-		patch, err := json.Marshal(map[string]any{"status": map[string]any{"loadBalancer": status.LoadBalancer}})
+	for service, all := range addresses {
+		var status corev1.LoadBalancerStatus
+		for _, address := range all {
+			status.Ingress = append(status.Ingress, corev1.LoadBalancerIngress{IP: address.String(), IPMode: &mode})
+		}
+		patch, err := json.Marshal(map[string]any{"status": map[string]any{"loadBalancer": status}})
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package controlplane
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,7 @@ func TestAssignAddresses(t *testing.T) {
 	balanced := func(name string, age int, address string, change ...func(*corev1.Service)) *corev1.Service {
 		s := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0))},
-			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer},
+			Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 		}
 		if address != "" {
 			s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
@@ -25,6 +26,9 @@ func TestAssignAddresses(t *testing.T) {
 			c(s)
 		}
 		return s
+	}
+	families := func(families ...corev1.IPFamily) func(*corev1.Service) {
+		return func(s *corev1.Service) { s.Spec.IPFamilies = families }
 	}
 	var many []*corev1.Service
 	all := map[string]string{}
@@ -49,12 +53,18 @@ func TestAssignAddresses(t *testing.T) {
 			balanced("b", 1, "", func(s *corev1.Service) { s.Spec.LoadBalancerClass = &s.Name }),
 			balanced("c", 1, "", func(s *corev1.Service) { s.DeletionTimestamp = &s.CreationTimestamp }),
 		}, "10.64.253.0/24", map[string]string{}},
+		{"both families", []*corev1.Service{balanced("a", 2, "", families(corev1.IPv4Protocol, corev1.IPv6Protocol)), balanced("b", 1, "", families(corev1.IPv6Protocol))},
+			"10.64.253.0/24", map[string]string{"default/a": "10.64.253.1 fd6b:656c:a40:fd01::", "default/b": "fd6b:656c:a40:fd02::"}},
+		{"an IPv6 address stays", []*corev1.Service{balanced("a", 2, ""), balanced("b", 1, "fd6b:656c:a40:fd01::", families(corev1.IPv6Protocol))},
+			"10.64.253.0/24", map[string]string{"default/a": "10.64.253.2"}},
+		{"another family is added", []*corev1.Service{balanced("a", 2, "10.64.253.7", families(corev1.IPv4Protocol, corev1.IPv6Protocol))},
+			"10.64.253.0/24", map[string]string{"default/a": "10.64.253.7 fd6b:656c:a40:fd07::"}},
 		{"more than addresses", many, "10.64.253.0/29", all},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := map[string]string{}
-			for service, address := range assignAddresses(test.services, netip.MustParsePrefix(test.network)) {
-				got[service.String()] = address.String()
+			for service, addresses := range assignAddresses(test.services, netip.MustParsePrefix(test.network)) {
+				got[service.String()] = strings.Trim(fmt.Sprint(addresses), "[]")
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,13 +64,17 @@ func nodeCertificates(nodes []node.Settings) []certificate {
 	return wanted
 }
 
-// services returns the network of Services. It does not change, because they keep their addresses.
+// serviceNetworks returns the networks of Services, as flags have them. They do not change, because Services keep their addresses.
+func (cp *ControlPlane) serviceNetworks() string { return cmp.Or(cp.state.Services, serviceNetwork) }
+
+// services returns the IPv4 network of Services.
 func (cp *ControlPlane) services() netip.Prefix {
-	return netip.MustParsePrefix(cmp.Or(cp.state.Services, serviceNetwork)) // loadState has checked it
+	network, _, _ := strings.Cut(cp.serviceNetworks(), ",")
+	return netip.MustParsePrefix(network) // loadState has checked it
 }
 
 // chooseServices chooses the network of Services before any Service exists: the default, unless another node on this
-// host uses it. The host can have only one route to a network.
+// host uses it. The host can have only one route to a network. Services of a data directory that was made without IPv6 never have it.
 func (cp *ControlPlane) chooseServices() error {
 	_, err := os.Stat(filepath.Join(cp.dir.etcdData(), "member"))
 	if cp.opts.RealNode == nil && !cp.opts.OwnServices || cp.state.Services != "" || !errors.Is(err, fs.ErrNotExist) {
@@ -87,6 +92,9 @@ func (cp *ControlPlane) chooseServices() error {
 		return fmt.Errorf("the real node: %w", err)
 	}
 	cp.state.Services = free.String()
+	if cp.opts.RealNode != nil && cp.opts.RealNode.IPv6 {
+		cp.state.Services += "," + node.ServicesIPv6(free).String()
+	}
 	return nil
 }
 
@@ -105,13 +113,13 @@ func (cp *ControlPlane) prepareNodes() error {
 				"nodes uses it: remove that route, or stop that cluster", cp.services())
 		}
 	}
-	all, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, string(cp.dir), cp.indexes, cp.opts.Binary, cp.state.Port, cp.services().String())
+	all, err := node.NewSettings(&cp.claims, *cp.opts.RealNode, string(cp.dir), cp.indexes, cp.opts.Binary, cp.state.Port, cp.services(), strings.Contains(cp.serviceNetworks(), ","))
 	if err != nil {
 		return fmt.Errorf("the real node: %w", err)
 	}
 	if cp.adopted {
-		for i := range all { // a node with another share would have to be started again
-			all[i].Nodes = node.ReadShare(all[i])
+		for i := range all {
+			all[i] = node.AsStarted(all[i])
 		}
 	}
 	cp.nodes = all

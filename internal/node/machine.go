@@ -19,7 +19,7 @@ import (
 const Program = "keelson-node"
 
 // besides are the programs that it needs in its own folder.
-var besides = []string{Program, "containerd-shim-runc-v2", "host-local", "loopback", "pause", "portmap", "ptp"}
+var besides = []string{Program, "containerd-shim-runc-v2", "host-local", "loopback", "no-dad", "pause", "portmap", "ptp"}
 
 // Machine is what matters about a machine that is to run a node.
 type Machine struct {
@@ -40,6 +40,8 @@ type Machine struct {
 	Layers string
 	// Runtime is the path of runc or of crun, Iptables and Nft those of the programs of that name. Empty if missing.
 	Runtime, Iptables, Nft string
+	// IPv6 reports whether nodes can have IPv6 next to IPv4, with all that holds for IPv4. They cannot without root.
+	IPv6 bool
 	// OldCrun is the version of a crun that is too old to be the runtime; empty if there is none, or it is not needed.
 	OldCrun string
 }
@@ -70,6 +72,7 @@ func Look(programs string) Machine {
 	m.Runtime, m.OldCrun = findRuntime()
 	m.Iptables = find("iptables")
 	m.Nft = find("nft")
+	m.IPv6 = m.OS == "linux" && m.Root && m.Capabilities&capSysAdmin != 0 && tryIPv6(m) == nil
 	return m
 }
 

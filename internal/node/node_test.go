@@ -188,9 +188,10 @@ func TestSettingsAreWhatTheNodeReads(t *testing.T) {
 	root := Settings{
 		ID: "0badcafe", Name: Name(0), Nodes: 1, Peers: "/data/peers", Layers: "/data/layers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
 		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
-		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
+		Services: netip.MustParsePrefix("10.96.0.0/16"), IPv6: true, ProxyMode: "iptables", RestrictOOMScore: true,
 	}
 	rootless := root
+	rootless.IPv6 = false
 	rootless.Rootless = &RootlessRun{
 		UIDs: IDs{100000, 65536}, GIDs: IDs{200000, 65536}, NewUIDMap: "/usr/bin/newuidmap", NewGIDMap: "/usr/bin/newgidmap",
 		SystemdRun: "/usr/bin/systemd-run", RuntimeDir: "/run/user/1000", Egress: Egress,
@@ -214,12 +215,12 @@ func TestNewSettings(t *testing.T) {
 	data := t.TempDir()
 	m := able()
 	m.Capabilities &^= capSysResource
-	all, err := NewSettings(testClaims(t), m, data, []int{0, 1, 2}, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	all, err := NewSettings(testClaims(t), m, data, []int{0, 1, 2}, "/bin/keelson-kube", 20001, netip.MustParsePrefix("10.96.0.0/16"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first, third := all[0], all[2]
-	if !first.RestrictOOMScore || first.ProxyMode != "iptables" || !first.Network.IsValid() {
+	if !first.RestrictOOMScore || first.ProxyMode != "iptables" || !first.Network.IsValid() || first.IPv6 {
 		t.Errorf("got %+v", first)
 	}
 	if third.Name != "keelson-node-3" || third.Dir != filepath.Join(data, "node-3") || third.Nodes != 3 || third.ID == first.ID ||
@@ -238,7 +239,7 @@ func TestNewSettings(t *testing.T) {
 	if err := errors.Join(os.Mkdir(kept.Dir, 0o700), os.WriteFile(kept.File(), text, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	again, err := NewSettings(testClaims(t), m, data, []int{0, 1, 2}, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	again, err := NewSettings(testClaims(t), m, data, []int{0, 1, 2}, "/bin/keelson-kube", 20001, netip.MustParsePrefix("10.96.0.0/16"), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,10 +248,58 @@ func TestNewSettings(t *testing.T) {
 	}
 }
 
+// Nodes have IPv6 if the machine and the Services have it.
+func TestNewSettingsWithIPv6(t *testing.T) {
+	for _, test := range []struct{ machine, services, want bool }{{true, true, true}, {true, false, false}, {false, true, false}} {
+		m := able()
+		m.IPv6 = test.machine
+		all, err := NewSettings(testClaims(t), m, t.TempDir(), []int{0}, "/bin/keelson-kube", 20001, netip.MustParsePrefix("10.96.0.0/16"), test.services)
+		if err != nil || all[0].IPv6 != test.want {
+			t.Errorf("%+v: got %t, %v", test, all[0].IPv6, err)
+		}
+	}
+}
+
+func TestAsStarted(t *testing.T) {
+	now := Settings{Dir: t.TempDir(), Nodes: 3, IPv6: true, APIPort: 20001}
+	if got := AsStarted(now); got.Nodes != 3 || !got.IPv6 {
+		t.Errorf("without a file: %+v", got)
+	}
+	if err := os.WriteFile(now.File(), []byte(`{"nodes": 2, "apiPort": 20000}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := AsStarted(now); got.Nodes != 2 || got.IPv6 || got.APIPort != 20001 {
+		t.Errorf("it had another share, and no IPv6: %+v", got)
+	}
+}
+
+// node/internal/settings has the same addresses.
+func TestIPv6(t *testing.T) {
+	for network, want := range map[string]string{
+		"10.100.0.0/16": "fd6b:656c:a64::/48", "10.100.255.2/30": "fd6b:656c:a64:ff02::/62", "10.100.253.7/32": "fd6b:656c:a64:fd07::/128",
+	} {
+		if got := IPv6(netip.MustParsePrefix(network)); got.String() != want {
+			t.Errorf("%s: got %s, want %s", network, got, want)
+		}
+	}
+	if got := ServicesIPv6(netip.MustParsePrefix("10.96.0.0/16")); got.String() != "fd6b:656c:a60::/112" {
+		t.Errorf("Services: %s", got)
+	}
+}
+
+func TestTryIPv6(t *testing.T) {
+	if err := tryIPv6(Machine{}); err == nil {
+		t.Error("it is possible without programs")
+	}
+	if m := Look(t.TempDir()); m.Root && m.Nft != "" {
+		t.Logf("on this machine: IPv6 %t, %v", m.IPv6, tryIPv6(m))
+	}
+}
+
 func TestNewSettingsWithoutRoot(t *testing.T) {
 	m := able()
 	m.Root, m.Capabilities, m.Rootless = false, 0, ableUser()
-	all, err := NewSettings(testClaims(t), m, t.TempDir(), []int{0}, "/bin/keelson-kube", 20001, "10.96.0.0/16")
+	all, err := NewSettings(testClaims(t), m, t.TempDir(), []int{0}, "/bin/keelson-kube", 20001, netip.MustParsePrefix("10.96.0.0/16"), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,7 @@ type Settings struct {
 	Peers            string       `json:"peers,omitempty"`
 	Layers           string       `json:"layers,omitempty"`
 	Services         netip.Prefix `json:"services"`
+	IPv6             bool         `json:"ipv6,omitempty"`
 	ProxyMode        string       `json:"proxyMode"`
 	RestrictOOMScore bool         `json:"restrictOOMScore"`
 	Rootless         *RootlessRun `json:"rootless,omitempty"`
@@ -71,12 +72,12 @@ type RootlessRun struct {
 const Egress = "egress"
 
 // NewSettings returns the settings of the nodes with these indexes of a data directory, for this machine. Kube is the path of keelson-kube,
-// and services the network of Services, which must be valid. The nodes keep their network if they had one that is still free. Both
+// and services the network of Services, which must be valid; with ipv6, Services can have IPv6 addresses, too. The nodes keep their network if they had one that is still free. Both
 // are claimed.
-func NewSettings(claims *Claims, m Machine, data string, indexes []int, kube string, apiPort int, services string) ([]Settings, error) {
+func NewSettings(claims *Claims, m Machine, data string, indexes []int, kube string, apiPort int, services netip.Prefix, ipv6 bool) ([]Settings, error) {
 	s := Settings{
 		Programs: m.Programs, Kube: kube, Runtime: m.Runtime, APIPort: apiPort, Nodes: len(indexes),
-		Services: netip.MustParsePrefix(services), ProxyMode: m.proxyMode(), RestrictOOMScore: m.Capabilities&capSysResource == 0,
+		Services: services, IPv6: ipv6 && m.IPv6, ProxyMode: m.proxyMode(), RestrictOOMScore: m.Capabilities&capSysResource == 0,
 	}
 	if m.Root {
 		s.Peers = filepath.Join(data, "peers")
@@ -132,14 +133,15 @@ func (s Settings) At(data string, index int) Settings {
 	return s
 }
 
-// ReadShare returns the number of nodes that shared the machine when a node with these settings was started before.
-func ReadShare(s Settings) int {
+// AsStarted returns settings with what a node that runs has from its start: its share of the machine and its IP families. Another one would
+// have to be started again.
+func AsStarted(s Settings) Settings {
 	data, err := os.ReadFile(s.File())
 	var previous Settings
-	if err != nil || json.Unmarshal(data, &previous) != nil || previous.Nodes == 0 {
-		return s.Nodes
+	if err == nil && json.Unmarshal(data, &previous) == nil {
+		s.Nodes, s.IPv6 = cmp.Or(previous.Nodes, s.Nodes), previous.IPv6
 	}
-	return previous.Nodes
+	return s
 }
 
 // FreeServices claims a network for the Services of the nodes of a data directory, to which this machine has no route yet:
@@ -197,6 +199,20 @@ func (s Settings) Address() netip.Addr {
 func (s Settings) LoadBalancers() netip.Prefix {
 	a := s.Network.Addr().As4()
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{a[0], a[1], 253, 0}), 24)
+}
+
+// IPv6 returns the IPv6 network for one of IPv4. node/internal/settings has the same, and says why.
+func IPv6(p netip.Prefix) netip.Prefix {
+	a, bits := p.Addr().As4(), 32+p.Bits()
+	if p.IsSingleIP() {
+		bits = 128
+	}
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 'k', 'e', 'l', a[0], a[1], a[2], a[3]}), bits)
+}
+
+// ServicesIPv6 is the IPv6 network of Services. The API takes none that is larger.
+func ServicesIPv6(services netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(IPv6(services).Addr(), 112)
 }
 
 // APIAddress is the address of the API in every node.

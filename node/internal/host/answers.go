@@ -1,6 +1,7 @@
 package host
 
 import (
+	"encoding/hex"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -81,9 +82,23 @@ func parseServiceName(text string) (serviceName, bool) {
 	return s, !slices.ContainsFunc(labels, func(label string) bool { return !isLabel(label) })
 }
 
-// parseReverse returns the address whose names a name asks for, such as 7.0.96.10.in-addr.arpa.; false for other names.
+// parseReverse returns the address whose names a name asks for, such as 7.0.96.10.in-addr.arpa., or 32 nibbles before ip6.arpa.
+// (RFC 3596); false for other names.
 func parseReverse(name string) (netip.Addr, bool) {
-	rest, ok := strings.CutSuffix(strings.ToLower(name), ".in-addr.arpa.")
+	name = strings.ToLower(name)
+	if rest, ok := strings.CutSuffix(name, ".ip6.arpa."); ok {
+		labels := strings.Split(rest, ".")
+		slices.Reverse(labels)
+		if len(labels) != 32 || slices.ContainsFunc(labels, func(label string) bool { return len(label) != 1 }) {
+			return netip.Addr{}, false
+		}
+		bytes, err := hex.DecodeString(strings.Join(labels, ""))
+		if err != nil {
+			return netip.Addr{}, false
+		}
+		return netip.AddrFrom16([16]byte(bytes)), true
+	}
+	rest, ok := strings.CutSuffix(name, ".in-addr.arpa.")
 	if !ok {
 		return netip.Addr{}, false
 	}
@@ -120,11 +135,17 @@ func answer(name serviceName, s *corev1.Service, endpoints []*discoveryv1.Endpoi
 		}
 		return found
 	}
-	found := answers{exists: true}
-	if address, err := netip.ParseAddr(s.Spec.ClusterIP); err == nil {
-		found.addresses = append(found.addresses, address)
+	return answers{exists: true, addresses: serviceAddresses(s)}
+}
+
+// serviceAddresses returns the addresses of a Service, one of each family that it has. A headless one has none.
+func serviceAddresses(s *corev1.Service) (addresses []netip.Addr) {
+	for _, text := range s.Spec.ClusterIPs {
+		if address, err := netip.ParseAddr(text); err == nil {
+			addresses = append(addresses, address)
+		}
 	}
-	return found
+	return addresses
 }
 
 func answerHeadless(name serviceName, s *corev1.Service, endpoints []*discoveryv1.EndpointSlice) answers {

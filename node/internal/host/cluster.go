@@ -119,8 +119,8 @@ const byAddress = "address"
 func indexByAddress(object any) (addresses []string, err error) {
 	switch o := object.(type) {
 	case *corev1.Service:
-		if _, err := netip.ParseAddr(o.Spec.ClusterIP); err == nil {
-			addresses = append(addresses, o.Spec.ClusterIP)
+		for _, address := range serviceAddresses(o) {
+			addresses = append(addresses, address.String())
 		}
 	case *discoveryv1.EndpointSlice:
 		for _, e := range o.Endpoints {
@@ -201,7 +201,7 @@ func trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Service:
 		return &corev1.Service{ObjectMeta: trimMeta(o.ObjectMeta, ""), Spec: corev1.ServiceSpec{
-			Type: o.Spec.Type, ClusterIP: o.Spec.ClusterIP, ExternalName: o.Spec.ExternalName,
+			Type: o.Spec.Type, ClusterIP: o.Spec.ClusterIP, ClusterIPs: o.Spec.ClusterIPs, ExternalName: o.Spec.ExternalName,
 			PublishNotReadyAddresses: o.Spec.PublishNotReadyAddresses, Ports: o.Spec.Ports,
 		}}, nil
 	case *discoveryv1.EndpointSlice:

@@ -3,8 +3,11 @@ package host
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -27,24 +30,39 @@ func connect(s settings.Settings, pid int) error {
 	if err := netlink.LinkAdd(link); err != nil {
 		return fmt.Errorf("make the link %s to the node: %w", s.Link(), err)
 	}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(s.HostAddress())}); err != nil {
-		return fmt.Errorf("link %s: address %s: %w", s.Link(), s.HostAddress(), err)
+	// A Pod that is in the network of the node must not become a router of this machine.
+	err := os.WriteFile(filepath.Join("/proc/sys/net/ipv6/conf", s.Link(), "accept_ra"), []byte("0"), 0o644)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("link %s: %w", s.Link(), err)
 	}
-	gateway := s.NodeAddress().Addr().AsSlice()
-	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(s.PodNetwork()), Gw: gateway}); err != nil {
-		return fmt.Errorf("route to %s: %w", s.PodNetwork(), err)
+	if err := routeToNode(link, s, s.Families()[0], s.Services, s.Index); err != nil || !s.IPv6 {
+		return err
+	}
+	return routeToNode(link, s, settings.IPv6, s.ServicesIPv6(), s.Index+1) // for IPv6, metric 0 stands for the default one
+}
+
+// routeToNode gives the link the machine's address of a family, and the routes to the Pods and the Services of the node.
+func routeToNode(link netlink.Link, s settings.Settings, of settings.Family, services netip.Prefix, metric int) error {
+	// Nobody else has the address, so IPv6 need not look for a duplicate before it is used.
+	address := &netlink.Addr{IPNet: ipNet(of(s.HostAddress())), Flags: unix.IFA_F_NODAD}
+	if err := netlink.AddrAdd(link, address); err != nil {
+		return fmt.Errorf("link %s: address %s: %w", s.Link(), address.IPNet, err)
+	}
+	index, gateway := link.Attrs().Index, of(s.NodeAddress()).Addr().AsSlice()
+	if err := netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(of(s.PodNetwork())), Gw: gateway}); err != nil {
+		return fmt.Errorf("route to %s: %w", of(s.PodNetwork()), err)
 	}
 	// Each node of a control plane has a route to Services. The kernel uses that with the lowest metric, until that node ends.
-	for _, services := range []netip.Prefix{s.LoadBalancers(), s.Services} {
-		err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(services), Gw: gateway, Priority: s.Index})
-		if errors.Is(err, unix.EEXIST) && services == s.Services {
+	for _, network := range []netip.Prefix{of(s.LoadBalancers()), services} {
+		err := netlink.RouteAdd(&netlink.Route{LinkIndex: index, Dst: ipNet(network), Gw: gateway, Priority: metric})
+		if errors.Is(err, unix.EEXIST) && network == services {
 			continue // another control plane has it that was made when this one was stopped; its Services are reached from here
 		}
 		if err != nil {
-			return fmt.Errorf("route to %s: %w", services, err)
+			return fmt.Errorf("route to %s: %w", network, err)
 		}
 	}
 	return nil

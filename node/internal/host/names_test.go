@@ -60,6 +60,8 @@ func TestParseReverse(t *testing.T) {
 	for name, want := range map[string]string{
 		"7.0.96.10.in-addr.arpa.": "10.96.0.7", "7.0.96.10.IN-ADDR.arpa.": "10.96.0.7", "0.96.10.in-addr.arpa.": "", "1.7.0.96.10.in-addr.arpa.": "",
 		"007.0.96.10.in-addr.arpa.": "", "in-addr.arpa.": "", "7.0.96.10.example.com.": "",
+		"7.0.0.0." + strings.Repeat("0.", 16) + "0.6.a.0.c.6.5.6.b.6.d.f.ip6.arpa.": "fd6b:656c:a60::7", "7.0.ip6.arpa.": "",
+		"x." + strings.Repeat("0.", 31) + "ip6.arpa.": "", "00." + strings.Repeat("0.", 31) + "ip6.arpa.": "",
 	} {
 		if got, ok := parseReverse(name); ok != (want != "") || ok && got.String() != want {
 			t.Errorf("%s: %v, %v, want %s", name, got, ok, want)
@@ -78,7 +80,7 @@ func TestInCluster(t *testing.T) {
 }
 
 const (
-	plainService    = `{"metadata": {"namespace": "default", "name": "plain"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7", "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`
+	plainService    = `{"metadata": {"namespace": "default", "name": "plain"}, "spec": {"type": "ClusterIP", "clusterIP": "10.96.0.7", "clusterIPs": ["10.96.0.7"], "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]}}`
 	headlessService = `{"metadata": {"namespace": "default", "name": "many"}, "spec": {"type": "ClusterIP", "clusterIP": "None"}}`
 	externalService = `{"metadata": {"namespace": "default", "name": "elsewhere"}, "spec": {"type": "ExternalName", "externalName": "example.com"}}`
 	endpointsOfTwo  = `{"addressType": "IPv4", "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": [
@@ -100,6 +102,10 @@ func TestAnswer(t *testing.T) {
 		want          answers
 	}{
 		{"a Service", plainService, serviceName{}, answers{exists: true, addresses: addresses("10.96.0.7")}},
+		{
+			"a Service of both families", strings.Replace(plainService, `["10.96.0.7"]`, `["10.96.0.7", "fd6b:656c:a60::7"]`, 1), serviceName{},
+			answers{exists: true, addresses: addresses("10.96.0.7", "fd6b:656c:a60::7")},
+		},
 		{"its port", plainService, serviceName{port: "http", protocol: "tcp"}, answers{exists: true, ports: []port{{"web.default.svc.cluster.local.", 80}}}},
 		{"a port that it has not", plainService, serviceName{port: "https", protocol: "tcp"}, answers{}},
 		{"a port by another protocol", plainService, serviceName{port: "http", protocol: "udp"}, answers{}},

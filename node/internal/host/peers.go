@@ -156,19 +156,22 @@ func setUpPeer(h *netlink.Handle, s settings.Settings, to settings.Peer) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", to.Link, err)
 	}
-	if err := h.AddrAdd(link, &netlink.Addr{IPNet: ipNet(single(s.NodeAddress().Addr()))}); err != nil {
-		return fmt.Errorf("link %s: address %s: %w", to.Link, s.NodeAddress(), err)
-	}
 	if err := h.LinkSetUp(link); err != nil {
 		return fmt.Errorf("link %s: %w", to.Link, err)
 	}
 	index := link.Attrs().Index
-	for _, route := range []netlink.Route{
-		{LinkIndex: index, Dst: ipNet(single(to.Address)), Scope: netlink.SCOPE_LINK},
-		{LinkIndex: index, Dst: ipNet(to.Pods), Gw: to.Address.AsSlice()},
-	} {
-		if err := h.RouteAdd(&route); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("route to %s by the link %s: %w", route.Dst, to.Link, err)
+	for _, of := range s.Families() {
+		own, other := of(single(s.NodeAddress().Addr())), of(single(to.Address))
+		if err := h.AddrAdd(link, &netlink.Addr{IPNet: ipNet(own), Flags: unix.IFA_F_NODAD}); err != nil {
+			return fmt.Errorf("link %s: address %s: %w", to.Link, own, err)
+		}
+		for _, route := range []netlink.Route{
+			{LinkIndex: index, Dst: ipNet(other), Scope: netlink.SCOPE_LINK},
+			{LinkIndex: index, Dst: ipNet(of(to.Pods)), Gw: other.Addr().AsSlice()},
+		} {
+			if err := h.RouteAdd(&route); err != nil && !errors.Is(err, fs.ErrExist) {
+				return fmt.Errorf("route to %s by the link %s: %w", route.Dst, to.Link, err)
+			}
 		}
 	}
 	return nil

@@ -45,6 +45,9 @@ func enforcePolicies(ctx context.Context, s settings.Settings, pid int) error {
 		changed: make(chan struct{}, 1),
 		apply:   func(rules string) error { return setRules(ctx, s, pid, rules) },
 	}
+	if s.IPv6 {
+		p.node.PodsIPv6 = settings.IPv6(s.PodNetwork())
+	}
 	config := apiConfig(s, settings.PoliciesCert, settings.PoliciesKey)
 	var errs [3]error
 	p.networkPolicies, errs[0] = newMirror(config, "/apis", networkingv1.SchemeGroupVersion, "networkpolicies", &networkingv1.NetworkPolicy{}, nil)
@@ -134,7 +137,7 @@ func listOf[T any](m *mirror) (all []*T) {
 func trimPod(pod *corev1.Pod) *corev1.Pod {
 	kept := &corev1.Pod{ObjectMeta: trimMeta(pod.ObjectMeta, ""), Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, HostNetwork: pod.Spec.HostNetwork}}
 	kept.Labels, kept.CreationTimestamp = pod.Labels, pod.CreationTimestamp
-	kept.Status.Phase, kept.Status.PodIP = pod.Status.Phase, pod.Status.PodIP
+	kept.Status.Phase, kept.Status.PodIPs = pod.Status.Phase, pod.Status.PodIPs
 	for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for _, c := range containers {
 			if len(c.Ports) > 0 {

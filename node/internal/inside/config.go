@@ -41,6 +41,20 @@ func reserveOf(nodes, cpus, mib int) reserved {
 	return reserved{MilliCPUs: cpus * 1000 * (nodes - 1) / nodes, MiB: mib * (nodes - 1) / nodes}
 }
 
+// each returns a value for each IP family, separated by commas.
+func (f facts) each(value func(settings.Family) string) string {
+	var values []string
+	for _, of := range f.Families() {
+		values = append(values, value(of))
+	}
+	return strings.Join(values, ",")
+}
+
+// ClusterCIDR is where the Pods of all nodes get their addresses from.
+func (f facts) ClusterCIDR() string {
+	return f.each(func(of settings.Family) string { return of(f.AllPods()).String() })
+}
+
 // Pause is the image of sandboxes.
 func (facts) Pause() string { return image.Pause }
 
@@ -134,7 +148,7 @@ kind: KubeProxyConfiguration
 clientConnection: {kubeconfig: {{.ProxyClient}}}
 hostnameOverride: {{.Name}}
 mode: {{.ProxyMode}}
-clusterCIDR: {{.AllPods}}
+clusterCIDR: {{.ClusterCIDR}}
 bindAddress: {{.NodeAddress.Addr}}
 metricsBindAddress: 127.0.0.1:10249
 healthzBindAddress: 127.0.0.1:10256
@@ -155,22 +169,28 @@ func (facts) ClusterDomain() string { return settings.ClusterDomain }
 // forgotten with the links. On a bridge, answers of one Pod to another would not pass the rules by which it was reached
 // through a Service, unless the kernel filters bridges: that module is only loaded for Docker and the like, and then applies to
 // every bridge of the machine.
+//
+// By IPv6, Pods get only the routes that lead somewhere: to Pods, nodes, the machine and Services. So clients in them prefer IPv4 to other networks.
 func cniConfig(s settings.Settings) ([]byte, error) {
 	type object = map[string]any
+	ranges := [][]object{{{"subnet": s.PodNetwork().String()}}}
+	routes := []object{{"dst": "0.0.0.0/0"}}
+	var plugins []object
+	if s.IPv6 {
+		ranges = append(ranges, []object{{"subnet": settings.IPv6(s.PodNetwork()).String()}})
+		routes = append(routes, object{"dst": settings.IPv6(s.Network).String()}, object{"dst": s.ServicesIPv6().String()})
+		plugins = append(plugins, object{"type": "no-dad"}) // before there is a link
+	}
 	return json.MarshalIndent(object{
 		"cniVersion": "1.0.0",
 		"name":       "keelson",
-		"plugins": []object{
-			{
+		"plugins": append(plugins,
+			object{
 				"type": "ptp",
-				"ipam": object{
-					"type": "host-local", "dataDir": cniState,
-					"ranges": [][]object{{{"subnet": s.PodNetwork().String()}}},
-					"routes": []object{{"dst": "0.0.0.0/0"}},
-				},
+				"ipam": object{"type": "host-local", "dataDir": cniState, "ranges": ranges, "routes": routes},
 			},
-			{"type": "portmap", "capabilities": object{"portMappings": true}},
-		},
+			object{"type": "portmap", "capabilities": object{"portMappings": true}},
+		),
 	}, "", "  ")
 }
 

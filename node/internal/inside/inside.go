@@ -155,7 +155,7 @@ func kubelet(f facts) component {
 			"--config=" + kubeletConfig,
 			"--kubeconfig=" + filepath.Join(nodeDir, settings.KubeletConfig),
 			"--hostname-override=" + f.Name,
-			"--node-ip=" + f.NodeAddress().Addr().String(),
+			"--node-ip=" + f.each(func(of settings.Family) string { return of(f.NodeAddress()).Addr().String() }),
 		},
 		env: environment(),
 	}

@@ -125,6 +125,28 @@ func TestCNIConfig(t *testing.T) {
 	}
 }
 
+func TestConfigWithIPv6(t *testing.T) {
+	f := testFacts()
+	f.IPv6 = true
+	data, err := cniConfig(f.Settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := fill(kubeProxyTemplate, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(data) + proxy + strings.Join(kubelet(f).args, "\n")
+	for _, want := range []string{
+		`"type": "no-dad"`, `"subnet": "10.100.0.0/22"`, `"subnet": "fd6b:656c:a64::/54"`, `"dst": "fd6b:656c:a64::/48"`, `"dst": "fd6b:656c:a60::/112"`,
+		"clusterCIDR: 10.100.0.0/17,fd6b:656c:a64::/49\n", "--node-ip=10.100.255.2,fd6b:656c:a64:ff02::",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+}
+
 // Each of several nodes reports its share of the machine, so that the scheduler does not assign the machine several times.
 func TestNodesShareTheMachine(t *testing.T) {
 	f := testFacts()

@@ -43,13 +43,15 @@ func prepareNetwork(s settings.Settings) error {
 	if err != nil {
 		return fmt.Errorf("link %s: %w", settings.InnerLink, err)
 	}
-	node := s.NodeAddress()
-	address := &net.IPNet{IP: node.Addr().AsSlice(), Mask: net.CIDRMask(node.Bits(), 32)}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: address}); err != nil {
-		return fmt.Errorf("link %s: address %s: %w", settings.InnerLink, node, err)
-	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("link %s: %w", settings.InnerLink, err)
+	}
+	for _, of := range s.Families() {
+		// Nobody else has the address, so IPv6 need not look for a duplicate before it is used.
+		address := &netlink.Addr{IPNet: ipNet(of(s.NodeAddress())), Flags: unix.IFA_F_NODAD}
+		if err := netlink.AddrAdd(link, address); err != nil {
+			return fmt.Errorf("link %s: address %s: %w", settings.InnerLink, address.IPNet, err)
+		}
 	}
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: s.HostAddress().Addr().AsSlice()}
 	if s.Rootless != nil {
@@ -64,13 +66,39 @@ func prepareNetwork(s settings.Settings) error {
 	if err := netlink.RouteAdd(&netlink.Route{Dst: ipNet(s.AllPods()), Type: unix.RTN_UNREACHABLE}); err != nil {
 		return fmt.Errorf("route to Pods that do not exist: %w", err)
 	}
-	for _, parameter := range []struct{ path, value string }{
-		{"ip_forward", "1"},
+	if err := setParameters([]parameter{
+		{"ipv4/ip_forward", "1"},
 		// A Pod that is sent back to itself, by a Service, knows no shorter way.
-		{"conf/all/send_redirects", "0"},
-		{"conf/default/send_redirects", "0"},
-	} {
-		if err := os.WriteFile(filepath.Join("/proc/sys/net/ipv4", parameter.path), []byte(parameter.value), 0o644); err != nil {
+		{"ipv4/conf/all/send_redirects", "0"},
+		{"ipv4/conf/default/send_redirects", "0"},
+	}); err != nil || !s.IPv6 {
+		return err
+	}
+	return prepareIPv6(s, link)
+}
+
+// prepareIPv6 has the node route IPv6 between its Pods, other nodes and the machine, and nowhere else: there is no default route.
+func prepareIPv6(s settings.Settings, link netlink.Link) error {
+	// kube-proxy turns connections to Services around, but the kernel makes none without a route.
+	for _, network := range []netip.Prefix{s.ServicesIPv6(), settings.IPv6(s.LoadBalancers())} {
+		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(network), Scope: netlink.SCOPE_LINK}); err != nil {
+			return fmt.Errorf("route to %s by the link %s: %w", network, settings.InnerLink, err)
+		}
+	}
+	return setParameters([]parameter{
+		{"ipv6/conf/all/forwarding", "1"},
+		// Both ends of a link to a Pod are ours. Its address would be of use only after a second or two.
+		{"ipv6/conf/all/accept_dad", "0"},
+		{"ipv6/conf/default/accept_dad", "0"},
+	})
+}
+
+// parameter is one of the network in the kernel, by its path below /proc/sys/net.
+type parameter struct{ path, value string }
+
+func setParameters(parameters []parameter) error {
+	for _, p := range parameters {
+		if err := os.WriteFile(filepath.Join("/proc/sys/net", p.path), []byte(p.value), 0o644); err != nil {
 			return err
 		}
 	}

@@ -26,6 +26,9 @@ type Node struct {
 	API netip.Addr
 	// Pods is where the Pods of this node get their addresses from.
 	Pods netip.Prefix
+	// PodsIPv6 is the same for IPv6. It is not valid if they have no IPv6. By it they reach neither the API nor other networks, nor do they
+	// ask for names.
+	PodsIPv6 netip.Prefix
 }
 
 // World is what the API has.
@@ -35,21 +38,46 @@ type World struct {
 	Namespaces []*corev1.Namespace
 }
 
-// table is the name of our table, and all matches every packet in it.
+// table is the name of our tables, one for each family.
+const table = "keelson-policy"
+
+// family is an IP family as nft names it.
+type family string
+
 const (
-	table = "keelson-policy"
-	all   = "ip version 4"
+	ipv4 family = "ip"
+	ipv6 family = "ip6"
 )
+
+// has reports whether an address belongs to the family.
+func (f family) has(a netip.Addr) bool { return a.Is4() == (f == ipv4) }
+
+// all matches every packet of the family.
+func (f family) all() string {
+	if f == ipv6 {
+		return "ip6 version 6"
+	}
+	return "ip version 4"
+}
 
 // Rules returns the input of `nft -f` that replaces all rules by those for this world. A policy concerns only connections that begin
 // after it. As long as there are policies, Pods that the API has no address of yet are not connected: it is not known what holds for them.
 func Rules(n Node, w World) string {
+	rules := rulesOf(ipv4, n, w)
+	if n.PodsIPv6.IsValid() {
+		n.Pods = n.PodsIPv6
+		rules += rulesOf(ipv6, n, w)
+	}
+	return rules
+}
+
+func rulesOf(f family, n Node, w World) string {
 	// The first line is for the case that there is no table yet.
-	replace := fmt.Sprintf("table ip %[1]s {}\ndelete table ip %[1]s\n", table)
+	replace := fmt.Sprintf("table %[1]s %[2]s {}\ndelete table %[1]s %[2]s\n", f, table)
 	if len(w.Policies) == 0 {
 		return replace
 	}
-	c := newCompiler(n, w)
+	c := newCompiler(f, n, w)
 	for _, p := range c.pods {
 		if p.node == n.Name && p.pod != nil {
 			c.isolate(p)
@@ -70,6 +98,7 @@ type peer struct {
 
 // compiler collects chains. Pods for which the same holds share them.
 type compiler struct {
+	family     family
 	node       Node
 	policies   []*networkingv1.NetworkPolicy
 	namespaces map[string]labels.Set
@@ -89,9 +118,9 @@ const (
 	ledOut  direction = "led"
 )
 
-func newCompiler(n Node, w World) *compiler {
+func newCompiler(f family, n Node, w World) *compiler {
 	c := &compiler{
-		node: n, policies: slices.SortedFunc(slices.Values(w.Policies), func(a, b *networkingv1.NetworkPolicy) int {
+		family: f, node: n, policies: slices.SortedFunc(slices.Values(w.Policies), func(a, b *networkingv1.NetworkPolicy) int {
 			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 		}),
 		namespaces: map[string]labels.Set{}, chains: map[string]string{}, jumps: map[direction]map[netip.Addr]string{ingress: {}, egress: {}, ledOut: {}},
@@ -99,14 +128,16 @@ func newCompiler(n Node, w World) *compiler {
 	for _, ns := range w.Namespaces {
 		c.namespaces[ns.Name] = ns.Labels
 	}
-	// Each node answers names itself. Policies for other clusters allow the Pods of its DNS server.
-	c.pods = append(c.pods, peer{
-		namespace: metav1.NamespaceSystem, node: n.Name, address: n.Address, labels: labels.Set{"k8s-app": "kube-dns"},
-		ports: []corev1.ContainerPort{{Name: "dns", Protocol: corev1.ProtocolUDP, ContainerPort: 53}, {Name: "dns-tcp", Protocol: corev1.ProtocolTCP, ContainerPort: 53}},
-	})
+	if f.has(n.Address) {
+		// Each node answers names itself. Policies for other clusters allow the Pods of its DNS server.
+		c.pods = append(c.pods, peer{
+			namespace: metav1.NamespaceSystem, node: n.Name, address: n.Address, labels: labels.Set{"k8s-app": "kube-dns"},
+			ports: []corev1.ContainerPort{{Name: "dns", Protocol: corev1.ProtocolUDP, ContainerPort: 53}, {Name: "dns-tcp", Protocol: corev1.ProtocolTCP, ContainerPort: 53}},
+		})
+	}
 	for _, pod := range w.Pods {
-		address, err := netip.ParseAddr(pod.Status.PodIP)
-		if err != nil || !address.Is4() || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		address, ok := f.addressOf(pod)
+		if !ok || pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
 		p := peer{pod: pod, namespace: pod.Namespace, node: pod.Spec.NodeName, address: address, labels: pod.Labels}
@@ -117,6 +148,16 @@ func newCompiler(n Node, w World) *compiler {
 	}
 	c.pods = onePerAddress(c.pods)
 	return c
+}
+
+// addressOf returns the address of a Pod in the family; false if it has none yet.
+func (f family) addressOf(pod *corev1.Pod) (netip.Addr, bool) {
+	for _, ip := range pod.Status.PodIPs {
+		if address, err := netip.ParseAddr(ip.IP); err == nil && f.has(address) {
+			return address, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // onePerAddress sorts Pods by their addresses. Of two with the same one, the older has ended, or is about to.
@@ -182,7 +223,7 @@ func (c *compiler) chain(d direction, rules []string) string {
 
 func (c *compiler) ingressRules(target peer, policy *networkingv1.NetworkPolicy) (rules []string) {
 	for _, rule := range policy.Spec.Ingress {
-		sources := []string{all} // without peers
+		sources := []string{c.family.all()} // without peers
 		if len(rule.From) > 0 {
 			sources = c.sources(rule.From, policy.Namespace)
 		}
@@ -199,29 +240,29 @@ func (c *compiler) ingressRules(target peer, policy *networkingv1.NetworkPolicy)
 func (c *compiler) sources(peers []networkingv1.NetworkPolicyPeer, namespace string) (matching []string) {
 	for _, p := range peers {
 		if p.IPBlock != nil {
-			matching = append(matching, blockMatch("ip saddr", p.IPBlock)...)
+			matching = append(matching, c.family.blockMatch("saddr", p.IPBlock)...)
 		} else if found := c.selected(p, namespace); len(found) > 0 {
-			matching = append(matching, "ip saddr "+addressSet(found))
+			matching = append(matching, c.family.field("saddr")+" "+addressSet(found))
 		}
 	}
 	return matching
 }
 
 func (c *compiler) egressRules(policy *networkingv1.NetworkPolicy, d direction) (rules []string) {
-	field := "ip daddr"
+	address := "daddr"
 	if d == ledOut {
-		field = "ct original ip daddr"
+		address = originalTarget
 	}
 	for _, rule := range policy.Spec.Egress {
 		if len(rule.To) == 0 {
 			for _, ports := range portMatches(rule.Ports, d, nil) {
-				rules = append(rules, join(all, ports))
+				rules = append(rules, join(c.family.all(), ports))
 			}
 			rules = append(rules, c.namedPorts(rule.Ports, d, c.pods)...)
 		}
 		for _, p := range rule.To {
 			if p.IPBlock != nil {
-				for _, block := range blockMatch(field, p.IPBlock) {
+				for _, block := range c.family.blockMatch(address, p.IPBlock) {
 					for _, ports := range portMatches(rule.Ports, d, nil) {
 						rules = append(rules, join(block, ports))
 					}
@@ -233,7 +274,7 @@ func (c *compiler) egressRules(policy *networkingv1.NetworkPolicy, d direction) 
 				continue
 			}
 			for _, ports := range portMatches(rule.Ports, d, nil) {
-				rules = append(rules, join(field+" "+addressSet(found), ports))
+				rules = append(rules, join(c.family.field(address)+" "+addressSet(found), ports))
 			}
 			rules = append(rules, c.namedPorts(rule.Ports, d, found)...)
 		}
@@ -257,7 +298,7 @@ func (c *compiler) namedPorts(ports []networkingv1.NetworkPolicyPort, d directio
 			}
 		}
 		for _, number := range slices.Sorted(maps.Keys(byNumber)) {
-			rules = append(rules, fmt.Sprintf("ip daddr %s %s dport %d", addressSet(byNumber[number]), protocol(port), number))
+			rules = append(rules, fmt.Sprintf("%s %s %s dport %d", c.family.field("daddr"), addressSet(byNumber[number]), protocol(port), number))
 		}
 	}
 	return rules

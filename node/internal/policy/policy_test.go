@@ -16,10 +16,14 @@ import (
 var testNode = Node{Name: "one", Address: netip.MustParseAddr("10.7.255.2"), OutPort: 3129, API: netip.MustParseAddr("10.7.254.1"), Pods: netip.MustParsePrefix("10.7.0.0/22")}
 
 func newPod(namespace, name, node, address string, labels map[string]string, ports ...corev1.ContainerPort) *corev1.Pod {
+	var ips []corev1.PodIP
+	for ip := range strings.FieldsSeq(address) {
+		ips = append(ips, corev1.PodIP{IP: ip})
+	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels},
 		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Ports: ports}}},
-		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: address},
+		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: ips},
 	}
 }
 
@@ -158,6 +162,51 @@ func TestRules(t *testing.T) {
 			checkSyntax(t, text)
 		})
 	}
+}
+
+// What holds for IPv4 holds for IPv6.
+func TestRulesOfIPv6(t *testing.T) {
+	node := testNode
+	node.PodsIPv6 = netip.MustParsePrefix("fd6b:656c:a07::/54")
+	block := func(cidr string) *networkingv1.IPBlock { return &networkingv1.IPBlock{CIDR: cidr} }
+	in := withIngress(
+		networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{
+			{PodSelector: selects(app("db"))}, {IPBlock: block("2001:db8::/32")}, {IPBlock: block("192.0.2.0/24")},
+		}},
+	)
+	out := withEgress(networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{{IPBlock: block("::/0")}}, Ports: []networkingv1.NetworkPolicyPort{port(intstr.FromString("http"))}})
+	world := World{
+		Policies: []*networkingv1.NetworkPolicy{in, out},
+		Pods: []*corev1.Pod{
+			newPod("shop", "web", "one", "10.7.0.2 fd6b:656c:a07::2", app("web")), newPod("shop", "db", "two", "10.7.4.2 fd6b:656c:a07:400::2", app("db")),
+			newPod("shop", "old", "one", "10.7.0.3", app("web")),
+		},
+		Namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}},
+	}
+	text := Rules(node, world)
+	if !strings.HasPrefix(text, Rules(testNode, world)) {
+		t.Errorf("the rules of IPv4 are others with IPv6:\n%s", text)
+	}
+	ours := text[strings.Index(text, "table ip6"):]
+	want := []string{
+		"in: ip6 saddr 2001:db8::/32 return", "in: ip6 saddr { fd6b:656c:a07:400::2 } return", "in: drop", "led: drop", "out: drop",
+	}
+	if got := chainsOf(ours); strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for _, want := range []string{
+		"ip6 saddr fd6b:656c:a07::/54 ip6 saddr != { fd6b:656c:a07::2 } drop", "ip6 daddr fd6b:656c:a07::/54 ip6 daddr != { fd6b:656c:a07::2 } drop",
+		"ip6 saddr vmap { fd6b:656c:a07::2 : jump out-", "ip6 daddr vmap { fd6b:656c:a07::2 : jump in-", "ip6 saddr fe80::/10 drop",
+	} {
+		if !strings.Contains(ours, want) {
+			t.Errorf("%q is missing in\n%s", want, ours)
+		}
+	}
+	if strings.Contains(ours, "10.7.") {
+		t.Errorf("addresses of IPv4 in\n%s", ours)
+	}
+	checkSyntax(t, text)
+	checkSyntax(t, Rules(node, World{}))
 }
 
 // The rules are set again only if their text changes.

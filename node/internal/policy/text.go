@@ -12,10 +12,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// text returns our table.
+// text returns our table of the family.
 func (c *compiler) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "table ip %s {\n", table)
+	fmt.Fprintf(&b, "table %s %s {\n", c.family, table)
 	names := map[string]string{}
 	for key, name := range c.chains {
 		_, body, _ := strings.Cut(key, "\n")
@@ -32,24 +32,35 @@ func (c *compiler) text() string {
 			known = append(known, p)
 		}
 	}
-	unknown := func(field string) string {
+	unknown := func(address string) string {
+		field := c.family.field(address)
 		if len(known) == 0 {
 			return fmt.Sprintf("\t\t%s %s drop\n", field, c.node.Pods)
 		}
 		return fmt.Sprintf("\t\t%[1]s %[2]s %[1]s != %[3]s drop\n", field, c.node.Pods, addressSet(known))
 	}
+	saddr, daddr := c.family.field("saddr"), c.family.field("daddr")
 	b.WriteString("\tchain forward {\n\t\ttype filter hook forward priority filter; policy accept;\n" + established)
-	b.WriteString(unknown("ip saddr") + unknown("ip daddr") + c.verdicts("ip saddr", egress) + c.verdicts("ip daddr", ingress))
-	b.WriteString("\t}\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n" + established + unknown("ip saddr"))
-	if len(c.jumps[ledOut]) > 0 {
+	b.WriteString(unknown("saddr") + unknown("daddr") + c.verdicts(saddr, egress) + c.verdicts(daddr, ingress))
+	b.WriteString("\t}\n\tchain input {\n\t\ttype filter hook input priority filter; policy accept;\n" + established)
+	if c.family == ipv6 {
+		b.WriteString(neighbours)
+	}
+	b.WriteString(unknown("saddr"))
+	if len(c.jumps[ledOut]) > 0 && c.family == ipv4 {
 		led := fmt.Sprintf("ip daddr %s tcp dport %d ct status dnat", c.node.Address, c.node.OutPort)
 		api := fmt.Sprintf("ip daddr %s", c.node.API)
 		b.WriteString(c.verdicts(led+" ip saddr", ledOut) + c.verdicts(api+" ip saddr", ledOut))
 		fmt.Fprintf(&b, "\t\t%s accept\n\t\t%s accept\n", led, api)
 	}
-	b.WriteString(c.verdicts("ip saddr", egress) + "\t}\n}\n")
+	b.WriteString(c.verdicts(saddr, egress) + "\t}\n}\n")
 	return b.String()
 }
+
+// neighbours are the rules of IPv6 for what does not go beyond a link. Without the first one, Pods would find no neighbour (RFC 4861) when
+// they may not send. The others are for Pods that use the address of their link, of which the API does not know: they reach nothing by it.
+const neighbours = "\t\ticmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept\n" +
+	"\t\tip6 saddr fe80::/10 drop\n"
 
 // verdicts returns the rule that leads to the chains of a direction, by an address.
 func (c *compiler) verdicts(field string, d direction) string {
@@ -108,13 +119,24 @@ func protocol(port networkingv1.NetworkPolicyPort) string {
 	return strings.ToLower(string(*port.Protocol))
 }
 
-// blockMatch returns what matches a block of addresses; nothing if they are not those of IPv4.
-func blockMatch(field string, block *networkingv1.IPBlock) []string {
+// originalTarget is what field takes for the target of a connection before a rule has changed it.
+const originalTarget = "original"
+
+// field returns what nft calls the source, target or original target of a packet.
+func (f family) field(address string) string {
+	if address == originalTarget {
+		return fmt.Sprintf("ct original %s daddr", f)
+	}
+	return fmt.Sprintf("%s %s", f, address)
+}
+
+// blockMatch returns what matches a block of addresses; nothing if they are not those of the family.
+func (f family) blockMatch(address string, block *networkingv1.IPBlock) []string {
 	network, err := netip.ParsePrefix(block.CIDR)
-	if err != nil || !network.Addr().Is4() {
+	if err != nil || !f.has(network.Addr()) {
 		return nil
 	}
-	match := all
+	field, match := f.field(address), f.all()
 	if network.Bits() > 0 {
 		match = field + " " + network.Masked().String()
 	}

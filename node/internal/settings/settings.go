@@ -42,6 +42,8 @@ type Settings struct {
 	Layers string `json:"layers,omitempty"`
 	// Services is the network of the API's Services.
 	Services netip.Prefix `json:"services"`
+	// IPv6 says that the node has, beside each IPv4 network and address, that of IPv6 which Families derives from it.
+	IPv6 bool `json:"ipv6,omitempty"`
 	// ProxyMode is how kube-proxy makes Services reachable: iptables or nftables.
 	ProxyMode string `json:"proxyMode"`
 	// RestrictOOMScore is for a machine where root may not lower the OOM score of processes
@@ -170,6 +172,34 @@ func (s Settings) check() error {
 		errs = append(errs, fmt.Errorf("proxyMode %q: must be iptables or nftables", s.ProxyMode))
 	}
 	return errors.Join(errs...)
+}
+
+// Family derives the networks and addresses of an IP family from those of IPv4.
+type Family func(netip.Prefix) netip.Prefix
+
+// Families returns the IP families of the node. IPv4 is the first one.
+func (s Settings) Families() []Family {
+	families := []Family{func(p netip.Prefix) netip.Prefix { return p }}
+	if s.IPv6 {
+		families = append(families, IPv6)
+	}
+	return families
+}
+
+// IPv6 returns the IPv6 network for one of IPv4: of the unique local addresses of RFC 4193 those with "kel" after the first byte, and then
+// the bits of IPv4. So networks that do not overlap do not overlap in IPv6 either. What is a single address stays one. Keelson's
+// internal/node has the same.
+func IPv6(p netip.Prefix) netip.Prefix {
+	a, bits := p.Addr().As4(), 32+p.Bits()
+	if p.IsSingleIP() {
+		bits = 128
+	}
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, 'k', 'e', 'l', a[0], a[1], a[2], a[3]}), bits)
+}
+
+// ServicesIPv6 is the IPv6 network of Services. The API takes none that is larger.
+func (s Settings) ServicesIPv6() netip.Prefix {
+	return netip.PrefixFrom(IPv6(s.Services).Addr(), 112)
 }
 
 // MaxNodes is the largest number of nodes that share a network.

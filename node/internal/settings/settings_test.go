@@ -17,7 +17,7 @@ func TestRead(t *testing.T) {
 	want := Settings{
 		ID: "0badcafe", Name: "keelson-node", Nodes: 1, Peers: "/data/peers", Layers: "/data/layers", Dir: "/data/node", Programs: "/opt/keelson/node", Kube: "/opt/keelson/keelson-kube",
 		Runtime: "/usr/sbin/runc", APIPort: 20123, Network: netip.MustParsePrefix("10.100.0.0/16"),
-		Services: netip.MustParsePrefix("10.96.0.0/16"), ProxyMode: "iptables", RestrictOOMScore: true,
+		Services: netip.MustParsePrefix("10.96.0.0/16"), IPv6: true, ProxyMode: "iptables", RestrictOOMScore: true,
 	}
 	if got != want {
 		t.Errorf("got  %+v\nwant %+v", got, want)
@@ -38,6 +38,11 @@ func TestRead(t *testing.T) {
 		"API":          {got.APIAddress().String(), "10.100.254.1"},
 		"host address": {got.HostAddress().String(), "10.100.255.1/30"},
 		"node address": {got.NodeAddress().String(), "10.100.255.2/30"},
+		"IPv6 network": {IPv6(got.Network).String(), "fd6b:656c:a64::/48"},
+		"IPv6 Pods":    {IPv6(got.PodNetwork()).String(), "fd6b:656c:a64::/54"},
+		"IPv6 node":    {IPv6(got.NodeAddress()).String(), "fd6b:656c:a64:ff02::/62"},
+		"IPv6 address": {IPv6(netip.PrefixFrom(got.NodeAddress().Addr(), 32)).String(), "fd6b:656c:a64:ff02::/128"},
+		"Services":     {got.ServicesIPv6().String(), "fd6b:656c:a60::/112"},
 		"link":         {got.Link(), "kn-0badcafe"},
 		"cgroup":       {got.Cgroup(), "keelson-0badcafe"},
 	} {
@@ -55,6 +60,9 @@ func TestNodesOfOneNetworkDoNotMeet(t *testing.T) {
 			for _, other := range seen {
 				if p.Overlaps(other) {
 					t.Errorf("node %d: %s overlaps %s", s.Index, p, other)
+				}
+				if IPv6(p).Overlaps(IPv6(other)) {
+					t.Errorf("node %d: %s overlaps %s", s.Index, IPv6(p), IPv6(other))
 				}
 			}
 			seen = append(seen, p)

@@ -4,7 +4,9 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,7 +110,7 @@ func traces(t *testing.T, data string) map[string][]string {
 	found["cgroups"] = slices.DeleteFunc(found["cgroups"], func(path string) bool {
 		return !slices.Contains(own, strings.TrimPrefix(filepath.Base(path), "keelson-"))
 	})
-	for _, program := range []string{"iptables-save", "nft"} {
+	for _, program := range []string{"iptables-save", "ip6tables-save", "nft"} {
 		path, err := exec.LookPath(program)
 		if err != nil || rootless { // rules are only for root to see, and to change
 			continue
@@ -122,7 +124,7 @@ func traces(t *testing.T, data string) map[string][]string {
 			t.Fatalf("%s: %v", program, err)
 		}
 		for line := range strings.Lines(string(out)) {
-			for _, part := range []string{"KUBE-", "CNI-", "KEELSON-", "kube-proxy", "cni_hostport", "table ip keelson"} {
+			for _, part := range []string{"KUBE-", "CNI-", "KEELSON-", "kube-proxy", "cni_hostport", "table ip keelson", "table ip6 keelson"} {
 				if strings.Contains(line, part) {
 					found[program] = append(found[program], line)
 					break
@@ -130,9 +132,9 @@ func traces(t *testing.T, data string) map[string][]string {
 			}
 		}
 	}
-	for _, sysctl := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward"} {
+	for _, sysctl := range []string{"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"} {
 		value, err := os.ReadFile(filepath.Join("/proc/sys", sysctl))
-		if err != nil {
+		if err != nil && !(strings.Contains(sysctl, "ipv6") && errors.Is(err, fs.ErrNotExist)) {
 			t.Fatal(err)
 		}
 		found["sysctl"] = append(found["sysctl"], sysctl+" "+strings.TrimSpace(string(value)))
