@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/keelson-dev/keelson/internal/driver/display"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
@@ -58,6 +59,9 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 		"-device", "virtio-rng-pci,rng=rng", "-object", "rng-random,id=rng,filename=/dev/urandom",
 		"-device", "pvpanic",
 		"-netdev", l.network(), "-device", "virtio-net-pci,netdev=net,romfile=",
+	}
+	if d.Display {
+		args = append(args, display.Arguments()...)
 	}
 	for _, disk := range d.allDisks() {
 		if disk.Name == rootDisk {

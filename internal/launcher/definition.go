@@ -35,6 +35,10 @@ const (
 	PowerOffPath = "/power-off"
 	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
 	ProgressPath = "/progress"
+	// ScreenPath is the path at which it connects to the display in the same way.
+	ScreenPath = "/screen"
+	// ScreenshotPath is the path at which it gets what the display shows, as PNG.
+	ScreenshotPath = "/screenshot"
 	// PortParameter is the parameter of DialPath with that port.
 	PortParameter = "port"
 	// PausePath is the path at which it halts the processors of the guest.
@@ -61,6 +65,8 @@ type Definition struct {
 	MemoryBytes int64 `json:"memoryBytes"`
 	// CodeMiB is the buffer for translated code of each processor.
 	CodeMiB int64 `json:"codeMiB"`
+	// Display means that it has a display.
+	Display bool `json:"display,omitempty"`
 	// Image means that the root disk begins as the disk in ImageDir; otherwise, the default guest runs.
 	Image bool `json:"image,omitempty"`
 	// ImageURL is the address of an image that the root disk begins as, ImageSHA256 its digest, and ImageFormat its format; an empty

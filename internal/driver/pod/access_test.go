@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"net"
 	"net/http"
@@ -22,7 +24,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
-// simulated are launchers without machines: their console and port 22 return what they get, and they have no other port.
+// simulated are launchers without machines: their console, their screen and port 22 return what they get, and they have no other port.
 type simulated struct {
 	mu      sync.Mutex
 	servers map[types.UID]*httptest.Server
@@ -132,8 +134,13 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 	switch {
 	case len(r.Header.Get("Authorization")) < 20:
 		http.Error(w, "no token", http.StatusForbidden)
-	case r.URL.Path == launcher.ConsolePath, r.URL.Path == launcher.DialPath && r.URL.Query().Get(launcher.PortParameter) == "22":
+	case r.URL.Path == launcher.ScreenshotPath:
+		_ = png.Encode(w, image.NewGray(image.Rect(0, 0, 1, 1))) // the driver may have been closed
+	case r.URL.Path == launcher.ConsolePath, r.URL.Path == launcher.ScreenPath, r.URL.Path == launcher.DialPath && r.URL.Query().Get(launcher.PortParameter) == "22":
 		w.WriteHeader(http.StatusOK)
+		if r.URL.Path == launcher.ScreenPath {
+			_, _ = io.WriteString(w, "RFB 003.008\n")
+		}
 		_ = http.NewResponseController(w).Flush()
 		for block := make([]byte, 100); ; {
 			n, err := r.Body.Read(block)

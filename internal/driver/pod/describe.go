@@ -216,6 +216,7 @@ func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum
 		{"resource.memory", running.MemoryBytes != wanted.MemoryBytes},
 		{fieldRootDisk, running.DiskBytes != wanted.DiskBytes},
 		{fieldDisks, !slices.Equal(running.Disks, wanted.Disks)},
+		{"display", running.Display != wanted.Display},
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
 		{"cloudInit", pod.Annotations[annotationSeed] != seedSum},

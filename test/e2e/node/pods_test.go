@@ -74,6 +74,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"what the driver cannot do is refused", refusedInPods},
 		{"it is created, and its agent connects", createInPod},
 		{"its console, its log and its ports are reached", accessInPod},
+		{"it gets a display", screenInPod},
 		{"it is paused, and goes on", pauseInPod},
 		{"it sleeps without its Pod, and goes on", sleepInPod},
 		{"its memory is damaged while it sleeps, and it boots", damagedInPod},
@@ -137,7 +138,7 @@ func loadMachineImages(t *testing.T, u *user) {
 func refusedInPods(t *testing.T, u *user) {
 	for field, spec := range map[string]string{
 		"spec.disks":             "disks: [{name: data, virtualDisk: data}]",
-		"spec.display":           "display: {type: vga}",
+		"spec.firmware":          "firmware: uefi",
 		"spec.image":             "image: {path: /disk.qcow2}",
 		"spec.resource.cpu":      "resource: {cpu: 500m}",
 		"spec.resource.rootDisk": "image: {container: \"disk:v1\"}",
