@@ -99,11 +99,14 @@ func (l *launcher) network() string {
 	return strings.Join(words, ",")
 }
 
+// diskNode returns the name of the block node of a disk. It begins with a letter, as QEMU demands.
+func diskNode(name string) string { return "disk-" + name }
+
 // drive returns the arguments for a disk. Its name is the serial number. base is its backing file. Names of other files in the headers of images are not used.
 func drive(name, path, format string, base *image, device string) []string {
 	readOnly := format == "raw"
 	file := map[string]any{"driver": "file", "filename": path}
-	id := "disk-" + name // names of nodes begin with a letter
+	id := diskNode(name)
 	node := map[string]any{"driver": format, "node-name": id, "read-only": readOnly, "file": file}
 	if !readOnly {
 		file["discard"], node["discard"], node["backing"] = "unmap", "unmap", nil

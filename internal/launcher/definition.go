@@ -39,6 +39,14 @@ const (
 	ScreenPath = "/screen"
 	// ScreenshotPath is the path at which it gets what the display shows, as PNG.
 	ScreenshotPath = "/screenshot"
+	// MemoryPath is the path at which it sets how much of its memory the guest has: BytesParameter.
+	MemoryPath = "/memory"
+	// GrowPath is the path at which it grows the disk DiskParameter to BytesParameter. A volume without the room for that is no refusal.
+	GrowPath = "/grow"
+	// DiskParameter is the parameter of GrowPath with the name of the disk.
+	DiskParameter = "disk"
+	// BytesParameter is the parameter of MemoryPath and GrowPath with the number of bytes.
+	BytesParameter = "bytes"
 	// PortParameter is the parameter of DialPath with that port.
 	PortParameter = "port"
 	// PausePath is the path at which it halts the processors of the guest.

@@ -75,6 +75,9 @@ type launcher struct {
 	// clockStopped means that the clock of the guest is late, because it has slept.
 	clockStopped atomic.Bool
 
+	// changing is held while the running machine is changed.
+	changing sync.Mutex
+
 	// stopAgent ends followAgent; nil while the guest has the channel of the agent closed.
 	stopAgent context.CancelFunc
 	agent     sync.WaitGroup
@@ -95,6 +98,8 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
 	mux.HandleFunc("POST "+SleepPath, l.access.guard(l.serveSleep))
+	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
+	mux.HandleFunc("POST "+GrowPath, l.access.guard(l.serveGrow))
 	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -35,6 +36,9 @@ type simulated struct {
 	powersOff map[types.UID]bool
 	// importing is the answer about the import of an image; empty means that there is none.
 	importing string
+	// changes are those of running machines: disk and bytes. An old launcher knows none.
+	changes []string
+	old     bool
 }
 
 func newSimulated() *simulated {
@@ -76,6 +80,32 @@ func (s *simulated) endOf(pod *corev1.Pod) launcher.Ended {
 		return launcher.Ended{Cause: launcher.CauseAsleep, SavedBytes: 1 << 20}
 	}
 	return launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"}
+}
+
+// serveChange records a change of a running machine.
+func (s *simulated) serveChange(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.old {
+		http.NotFound(w, r)
+		return
+	}
+	query := r.URL.Query()
+	s.changes = append(s.changes, strings.TrimSpace(query.Get(launcher.DiskParameter)+" "+query.Get(launcher.BytesParameter)))
+}
+
+// made returns the changes so far.
+func (s *simulated) made() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.changes)
+}
+
+// setOld makes the launchers old ones.
+func (s *simulated) setOld(old bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.old = old
 }
 
 // refuseSleep makes machines stay awake, with a reason.
@@ -157,6 +187,8 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.powersOff[uid] = true
+	case r.URL.Path == launcher.MemoryPath, r.URL.Path == launcher.GrowPath:
+		s.serveChange(w, r)
 	case r.URL.Path == launcher.PausePath, r.URL.Path == launcher.ResumePath:
 	case r.URL.Path == launcher.DialPath:
 		http.Error(w, "the guest refuses the connection", http.StatusBadGateway)
