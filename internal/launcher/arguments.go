@@ -90,13 +90,18 @@ func (l *launcher) network() string {
 		words = append(words, "dnssearch="+escape(domain))
 	}
 	for _, port := range l.definition.Ports {
-		protocol := "tcp"
-		if port.UDP {
-			protocol = "udp"
-		}
-		words = append(words, fmt.Sprintf("hostfwd=%s::%[2]d-:%[2]d", protocol, port.Port))
+		words = append(words, "hostfwd="+forwarding(port))
 	}
 	return strings.Join(words, ",")
+}
+
+// forwarding returns the rule of QEMU's network for a port of the Pod, which is that of the guest.
+func forwarding(port Port) string { return fmt.Sprintf("%s-:%d", listening(port), port.Port) }
+
+// listening returns the part of a rule that names it.
+func listening(port Port) string {
+	protocol, number, _ := strings.Cut(port.String(), "/")
+	return protocol + "::" + number
 }
 
 // diskNode returns the name of the block node of a disk. It begins with a letter, as QEMU demands.

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
 // serveMemory sets how much of its memory the guest has: the rest is in the balloon.
@@ -35,6 +38,60 @@ func (l *launcher) serveGrow(w http.ResponseWriter, r *http.Request) {
 		}
 		return l.runFor(r, "block_resize", map[string]any{"node-name": diskNode(name), "size": bytes})
 	})
+}
+
+// servePorts makes the ports of the guest those of the request.
+func (l *launcher) servePorts(w http.ResponseWriter, r *http.Request) {
+	var wanted []Port
+	for _, text := range r.URL.Query()[PortParameter] {
+		port, err := parsePort(text)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		wanted = append(wanted, port)
+	}
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	monitor := l.access.currentMonitor()
+	if monitor == nil {
+		http.Error(w, errNoGuest.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	refused, err := l.setPorts(r.Context(), monitor, wanted)
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case refused != "":
+		http.Error(w, refused, http.StatusBadGateway)
+	}
+}
+
+// setPorts changes the ports. Connections of those that are removed go on. refused is why QEMU does not listen at one.
+func (l *launcher) setPorts(ctx context.Context, monitor *qmp.Client, wanted []Port) (refused string, err error) {
+	var kept []Port
+	for i, port := range l.ports {
+		if slices.Contains(wanted, port) {
+			kept = append(kept, port)
+			continue
+		}
+		if _, err := human(ctx, monitor, "hostfwd_remove net "+listening(port)); err != nil {
+			l.ports = append(kept, l.ports[i:]...)
+			return "", err
+		}
+	}
+	l.ports = kept
+	for _, port := range wanted {
+		if slices.Contains(l.ports, port) {
+			continue
+		}
+		refused, err := human(ctx, monitor, "hostfwd_add net "+forwarding(port))
+		if err != nil || refused != "" {
+			return refused, err
+		}
+		l.ports = append(l.ports, port)
+	}
+	return "", nil
 }
 
 // change serves a change of the running machine to a number of bytes, one at a time.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -69,4 +70,57 @@ func TestLiveChanges(t *testing.T) {
 	if size, err := virtualSize(filepath.Join(m.dirs.Disk, "root.qcow2")); err != nil || size != 128<<20 {
 		t.Errorf("the disk has %d bytes, %v", size, err)
 	}
+}
+
+// The ports of a running machine change. A port of the Pod that is in use is refused.
+func TestPorts(t *testing.T) {
+	m := newMachine(t)
+	port := freePort(t)
+	for name, content := range map[string]string{
+		TokenFile: token, UserDataFile: fmt.Sprintf("#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p %d -h /www]\n", port),
+	} {
+		if err := os.WriteFile(filepath.Join(m.dirs.Seed, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.definition.Ports = []Port{{Port: freePort(t), UDP: true}}
+	m.run()
+	m.awaitReady()
+	client, page := manager(), &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	set := func(want int, ports ...string) {
+		t.Helper()
+		path := PortsPath + "?" + url.Values{PortParameter: ports}.Encode()
+		if got := m.call(client, path, token, nil); got.StatusCode != want {
+			raw, _ := io.ReadAll(got.Body) // a message
+			t.Errorf("%s: %s: %s", path, got.Status, raw)
+		}
+	}
+	serves := func() bool {
+		response, err := page.Get(fmt.Sprintf("http://127.0.0.1:%d/hello", port))
+		if err != nil {
+			return false
+		}
+		raw, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		return err == nil && string(raw) == "it serves"
+	}
+	if serves() {
+		t.Error("the port is open before it is one of the machine")
+	}
+	tcp := Port{Port: port}.String()
+	set(http.StatusOK, tcp)
+	harness.Eventually(t, "the port is open", serves)
+	set(http.StatusOK, tcp, m.definition.Ports[0].String())
+	set(http.StatusBadGateway, tcp, Port{Port: m.definition.ReadyPort}.String())
+	set(http.StatusBadRequest, "tcp/0")
+	set(http.StatusBadRequest, "22")
+	if !serves() {
+		t.Error("the port is closed after requests that were refused")
+	}
+	set(http.StatusOK)
+	if serves() {
+		t.Error("the port is open after it was removed")
+	}
+	m.stop()
+	m.awaitEnd()
 }

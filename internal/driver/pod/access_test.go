@@ -36,7 +36,7 @@ type simulated struct {
 	powersOff map[types.UID]bool
 	// importing is the answer about the import of an image; empty means that there is none.
 	importing string
-	// changes are those of running machines: disk and bytes. An old launcher knows none.
+	// changes are those of running machines: disk and bytes, or ports. An old launcher knows none.
 	changes []string
 	old     bool
 }
@@ -91,7 +91,7 @@ func (s *simulated) serveChange(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	query := r.URL.Query()
-	s.changes = append(s.changes, strings.TrimSpace(query.Get(launcher.DiskParameter)+" "+query.Get(launcher.BytesParameter)))
+	s.changes = append(s.changes, strings.TrimSpace(query.Get(launcher.DiskParameter)+" "+query.Get(launcher.BytesParameter)+strings.Join(query[launcher.PortParameter], " ")))
 }
 
 // made returns the changes so far.
@@ -187,7 +187,7 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.powersOff[uid] = true
-	case r.URL.Path == launcher.MemoryPath, r.URL.Path == launcher.GrowPath:
+	case r.URL.Path == launcher.MemoryPath, r.URL.Path == launcher.GrowPath, r.URL.Path == launcher.PortsPath:
 		s.serveChange(w, r)
 	case r.URL.Path == launcher.PausePath, r.URL.Path == launcher.ResumePath:
 	case r.URL.Path == launcher.DialPath:

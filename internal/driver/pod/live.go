@@ -23,13 +23,15 @@ var liveInterval = 10 * time.Second
 // liveTimeout limits an attempt.
 const liveTimeout = 30 * time.Second
 
-// liveChange is what a machine gets while it runs: memory that the guest is left with, in bytes, 0 if that is right, and grown disks.
+// liveChange is what a machine gets while it runs: memory that the guest is left with, in bytes, 0 if that is right, grown disks, and other
+// ports.
 type liveChange struct {
 	memory int64
 	disks  []backend.Disk
+	ports  bool
 }
 
-func (c *liveChange) isEmpty() bool { return c.memory == 0 && len(c.disks) == 0 }
+func (c *liveChange) isEmpty() bool { return c.memory == 0 && len(c.disks) == 0 && !c.ports }
 
 // liveTask is the last attempt to apply the changes of a spec to a Pod. tried means that the first attempt is over.
 type liveTask struct {
@@ -48,7 +50,7 @@ func (r *record) running(pod *corev1.Pod) (launcher.Definition, bool) {
 	definition, readable := definitionOf(pod)
 	if readable && r.isRunOf(pod) {
 		started := newDefinition(r.Started)
-		definition.DiskBytes, definition.Disks = started.DiskBytes, started.Disks
+		definition.DiskBytes, definition.Disks, definition.Ports = started.DiskBytes, started.Disks, started.Ports
 		definition.MemoryBytes = cmp.Or(r.BalloonBytes, definition.MemoryBytes)
 	}
 	return definition, readable
@@ -67,6 +69,7 @@ func liveChanges(rec *record, pod *corev1.Pod) (change liveChange) {
 	if target := min(rec.Machine.MemoryBytes, definition.MemoryBytes); target != cmp.Or(rec.BalloonBytes, definition.MemoryBytes) {
 		change.memory = target
 	}
+	change.ports = !slices.Equal(newDefinition(rec.Started).Ports, newDefinition(&rec.Machine).Ports)
 	if rec.DiskRefused != "" {
 		return change
 	}
@@ -164,13 +167,23 @@ func (d *Driver) applyLive(ctx context.Context, id backend.Identity) (again bool
 	}
 	changed, waits := false, false
 	if change.memory > 0 {
-		switch err = d.ask(ctx, id, launcher.MemoryPath, "", change.memory); {
-		case err == nil:
+		if err = d.ask(ctx, id, launcher.MemoryPath, bytesOf(change.memory)); err == nil {
 			step("memory changed")
 			rec.BalloonBytes, changed = change.memory, true
-		case errors.As(err, new(oldLauncher)):
-			err = nil // it waits for a restart
 		}
+		err = unlessRefused(err)
+	}
+	if change.ports {
+		values := url.Values{}
+		for _, port := range newDefinition(&rec.Machine).Ports {
+			values.Add(launcher.PortParameter, port.String())
+		}
+		portsErr := d.ask(ctx, id, launcher.PortsPath, values)
+		if portsErr == nil {
+			step("ports changed")
+			rec.Started.Ports, changed = rec.Machine.Ports, true
+		}
+		err = errors.Join(err, unlessRefused(portsErr))
 	}
 	if len(change.disks) > 0 {
 		var diskErr error
@@ -206,7 +219,9 @@ func (d *Driver) growRunning(ctx context.Context, rec *record, disks []backend.D
 				waits = true
 				continue
 			}
-			err = d.ask(ctx, id, launcher.GrowPath, disk.Name, disk.SizeBytes)
+			values := bytesOf(disk.SizeBytes)
+			values.Set(launcher.DiskParameter, disk.Name)
+			err = d.ask(ctx, id, launcher.GrowPath, values)
 		}
 		switch {
 		case errors.As(err, new(oldLauncher)):
@@ -247,12 +262,20 @@ func hasSizesOf(a, b *backend.Machine) bool {
 	return one.DiskBytes == other.DiskBytes && slices.Equal(one.Disks, other.Disks)
 }
 
-// ask makes the launcher of a machine change it to a number of bytes.
-func (d *Driver) ask(ctx context.Context, id backend.Identity, path, disk string, bytes int64) error {
-	values := url.Values{launcher.BytesParameter: {strconv.FormatInt(bytes, 10)}}
-	if disk != "" {
-		values.Set(launcher.DiskParameter, disk)
+// unlessRefused returns the error of a request to a launcher, unless that cannot do it: then the change waits for a restart.
+func unlessRefused(err error) error {
+	if errors.As(err, new(oldLauncher)) || errors.As(err, new(refusal)) {
+		return nil
 	}
+	return err
+}
+
+func bytesOf(bytes int64) url.Values {
+	return url.Values{launcher.BytesParameter: {strconv.FormatInt(bytes, 10)}}
+}
+
+// ask makes the launcher of a machine change it.
+func (d *Driver) ask(ctx context.Context, id backend.Identity, path string, values url.Values) error {
 	conn, err := d.connect(ctx, id, "the launcher", path+"?"+values.Encode())
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -35,6 +36,7 @@ func TestLiveChanges(t *testing.T) {
 		}, liveChange{}},
 		"a larger disk": {func(w *world) { w.rec.Machine.Disks = []backend.Disk{{Name: "data", SizeBytes: 2 * mebi}} },
 			liveChange{disks: []backend.Disk{{Name: "data", SizeBytes: 2 * mebi}}}},
+		"another port":          {func(w *world) { w.rec.Machine.Ports = w.rec.Machine.Ports[:1] }, liveChange{ports: true}},
 		"another run":           {func(w *world) { w.rec.Machine.MemoryBytes, w.rec.Run = 256*mebi, "two" }, liveChange{}},
 		"an unknown start":      {func(w *world) { w.rec.Machine.MemoryBytes, w.rec.Started = 256*mebi, nil }, liveChange{}},
 		"it is to be stopped":   {func(w *world) { w.rec.Machine.MemoryBytes, w.rec.Stopped = 256*mebi, true }, liveChange{}},
@@ -80,6 +82,12 @@ func TestRunningMachineChanges(t *testing.T) {
 		t.Errorf("the launcher was asked for %q, want %q", got, want)
 	}
 
+	machine.Ports = []v1alpha1.Port{{Name: "web", Port: 80, Protocol: v1alpha1.ProtocolTCP}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP}}
+	if server := observe("ports", "resource.memory"); len(server.Endpoints) != 2 {
+		t.Errorf("with new ports, it has the endpoints %+v", server.Endpoints)
+	}
+	want = append(want, "tcp/80 udp/53")
+
 	c.expands.Store(false)
 	machine.MemoryBytes, machine.DiskBytes, machine.Disks = start, 128<<20, []backend.Disk{{Name: "data", SizeBytes: 16 << 20}}
 	if server := observe("4"); len(server.Disks) != 2 {
@@ -94,11 +102,11 @@ func TestRunningMachineChanges(t *testing.T) {
 	}
 
 	c.launchers.setOld(true)
-	machine.MemoryBytes, machine.DiskBytes = start/2, 256<<20
+	machine.MemoryBytes, machine.DiskBytes, machine.Ports = start/2, 256<<20, nil
 	machine.Hash = "5"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.until(machine, "a launcher of an earlier version changes nothing", func(s backend.Server) bool {
-		return slices.Equal(s.Pending, []string{"resource.memory", fieldRootDisk}) && strings.Contains(s.PendingReason, "earlier version")
+		return slices.Equal(s.Pending, []string{"resource.memory", fieldRootDisk, "ports"}) && strings.Contains(s.PendingReason, "earlier version")
 	})
 	c.stop(machine)
 	c.start(machine)
@@ -134,9 +142,10 @@ func TestChangeIsInterrupted(t *testing.T) {
 	c.openQuick()
 	machine := c.running()
 	start := machine.MemoryBytes
-	for i, at := range []string{"spec recorded", "memory changed", "claim grown", "disk grown", "changes recorded"} {
+	for i, at := range []string{"spec recorded", "memory changed", "claim grown", "ports changed", "disk grown", "changes recorded"} {
 		until.Store(at)
 		machine.Hash, machine.MemoryBytes, machine.DiskBytes = at, start-int64(i+1)<<20, machine.DiskBytes+16<<20
+		machine.Ports = []v1alpha1.Port{{Name: "a", Port: int32(1000 + i), Protocol: v1alpha1.ProtocolTCP}}
 		_ = c.driver.Reconfigure(t.Context(), machine) // it may be interrupted
 		select {
 		case <-reached:
@@ -148,7 +157,7 @@ func TestChangeIsInterrupted(t *testing.T) {
 			return s.Hash == at && len(s.Pending) == 0 && len(s.Disks) == 0
 		})
 		made := c.launchers.made()
-		for _, want := range []string{fmt.Sprint(machine.MemoryBytes), fmt.Sprint("root ", machine.DiskBytes)} {
+		for _, want := range []string{fmt.Sprint(machine.MemoryBytes), fmt.Sprint("tcp/", machine.Ports[0].Port), fmt.Sprint("root ", machine.DiskBytes)} {
 			if !slices.Contains(made, want) {
 				t.Errorf("after %s, the launcher was asked for %q, and not for %s", at, made, want)
 			}

@@ -63,6 +63,23 @@ func balloonInPod(t *testing.T, u *user) {
 	u.types(t, "until [ $((before-$(free))) -lt 20000 ]; do sleep 0.1; done; echo back-$((40+2))", "back-42")
 }
 
+// portInPod opens a port of the machine, and closes it.
+func portInPod(t *testing.T, u *user) {
+	run := u.run(t)
+	u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"ports":[{"name":"web","port":8080}]}}`)
+	u.awaitApplied(t, run)
+	address := u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].status.podIP}") + ":8080"
+	if got := u.field(t, "virtualmachine/vm", "{.status.server.endpoints[*].address}"); got != address {
+		t.Errorf("the port is at %q, want %q", got, address)
+	}
+	pod := u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].metadata.name}")
+	if got := u.kubectl(t, "get", "--raw", proxied(pod)+"hello"); got != "it serves" {
+		t.Errorf("the port of the Pod serves %q", got)
+	}
+	u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"ports":null}}`)
+	u.awaitApplied(t, run)
+}
+
 // refusedGrowthInPod grows the root disk, with a claim of the class local, which cannot.
 func refusedGrowthInPod(t *testing.T, u *user) {
 	pending := func() {

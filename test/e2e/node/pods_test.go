@@ -81,6 +81,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"its node is drained", drainInPod},
 		{"it is restarted, and keeps its disk", restartInPod},
 		{"its memory changes while it runs", balloonInPod},
+		{"its ports change while it runs", portInPod},
 		{"its disk cannot grow here, and it starts", refusedGrowthInPod},
 		{"its disk grows while it runs", growInPod},
 		{"a disk is added, kept and removed", disksInPod},
