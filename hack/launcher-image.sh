@@ -15,7 +15,7 @@ for program in "${programs[@]}"; do
 	fi
 done
 
-# firmware prints the path of a file of QEMU's firmware.
+# firmware prints the path of a file of QEMU's firmware. Its VNC server needs a keymap.
 firmware() {
 	for folder in /usr/share/qemu /usr/share/seabios /usr/share/qemu-firmware; do
 		if [ -f "$folder/$1" ]; then
@@ -64,9 +64,9 @@ for library in $(libraries "${files[@]}"); do
 	install -D -m 0555 "$path" "$out$library"
 	files+=("$path")
 done
-for name in bios-256k.bin pvh.bin kvmvapic.bin linuxboot_dma.bin; do
+for name in bios-256k.bin pvh.bin kvmvapic.bin linuxboot_dma.bin vgabios-stdvga.bin keymaps/en-us; do
 	path=$(readlink -f "$(firmware "$name")")
-	install -m 0444 "$path" "$out/usr/share/qemu/$name"
+	install -D -m 0444 "$path" "$out/usr/share/qemu/$name"
 	files+=("$path")
 done
 install -D -m 0444 "$(authorities)" "$out/etc/ssl/certs/ca-certificates.crt"

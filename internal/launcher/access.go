@@ -35,7 +35,7 @@ const (
 	relayBlock = 32 << 10
 )
 
-// access serves the manager: the console of the machine, connections to its guest, and pauses. Requests are HTTP/2, whose streams are the
+// access serves the manager: the console and the display of the machine, connections to its guest, and pauses. Requests are HTTP/2, whose streams are the
 // connections. They are accepted only from within the Pod, which is where the API server's port forwarding ends, and only with the
 // token of the machine: the guest reaches the loopback address of its Pod, too.
 type access struct {
@@ -77,6 +77,8 @@ func (a *access) currentMonitor() *qmp.Client {
 func (a *access) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+ConsolePath, a.guard(a.console))
 	mux.HandleFunc("POST "+DialPath, a.guard(a.dial))
+	mux.HandleFunc("POST "+ScreenPath, a.guard(a.screen))
+	mux.HandleFunc("POST "+ScreenshotPath, a.guard(a.screenshot))
 	mux.HandleFunc("POST "+ProgressPath, a.guard(a.serveProgress))
 	mux.HandleFunc("POST "+PausePath, a.guard(a.command("stop")))
 	mux.HandleFunc("POST "+ResumePath, a.guard(a.command("cont")))

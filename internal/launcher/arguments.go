@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/keelson-dev/keelson/internal/driver/display"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
@@ -59,6 +60,9 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 		"-device", "pvpanic",
 		"-netdev", l.network(), "-device", "virtio-net-pci,netdev=net,romfile=",
 	}
+	if d.Display {
+		args = append(args, display.Arguments()...)
+	}
 	for _, disk := range d.allDisks() {
 		if disk.Name == rootDisk {
 			args = append(args, drive(disk.Name, l.diskPath(disk), "qcow2", l.base, "bootindex=1")...)
@@ -86,20 +90,28 @@ func (l *launcher) network() string {
 		words = append(words, "dnssearch="+escape(domain))
 	}
 	for _, port := range l.definition.Ports {
-		protocol := "tcp"
-		if port.UDP {
-			protocol = "udp"
-		}
-		words = append(words, fmt.Sprintf("hostfwd=%s::%[2]d-:%[2]d", protocol, port.Port))
+		words = append(words, "hostfwd="+forwarding(port))
 	}
 	return strings.Join(words, ",")
 }
+
+// forwarding returns the rule of QEMU's network for a port of the Pod, which is that of the guest.
+func forwarding(port Port) string { return fmt.Sprintf("%s-:%d", listening(port), port.Port) }
+
+// listening returns the part of a rule that names it.
+func listening(port Port) string {
+	protocol, number, _ := strings.Cut(port.String(), "/")
+	return protocol + "::" + number
+}
+
+// diskNode returns the name of the block node of a disk. It begins with a letter, as QEMU demands.
+func diskNode(name string) string { return "disk-" + name }
 
 // drive returns the arguments for a disk. Its name is the serial number. base is its backing file. Names of other files in the headers of images are not used.
 func drive(name, path, format string, base *image, device string) []string {
 	readOnly := format == "raw"
 	file := map[string]any{"driver": "file", "filename": path}
-	id := "disk-" + name // names of nodes begin with a letter
+	id := diskNode(name)
 	node := map[string]any{"driver": format, "node-name": id, "read-only": readOnly, "file": file}
 	if !readOnly {
 		file["discard"], node["discard"], node["backing"] = "unmap", "unmap", nil

@@ -2,6 +2,12 @@
 // It knows neither the API server nor the driver, which is internal/driver/pod.
 package launcher
 
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
 // The contract with the Pod.
 const (
 	// Variable is the environment variable with the Definition, as JSON.
@@ -35,7 +41,22 @@ const (
 	PowerOffPath = "/power-off"
 	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
 	ProgressPath = "/progress"
-	// PortParameter is the parameter of DialPath with that port.
+	// ScreenPath is the path at which it connects to the display in the same way.
+	ScreenPath = "/screen"
+	// ScreenshotPath is the path at which it gets what the display shows, as PNG.
+	ScreenshotPath = "/screenshot"
+	// MemoryPath is the path at which it sets how much of its memory the guest has: BytesParameter.
+	MemoryPath = "/memory"
+	// GrowPath is the path at which it grows the disk DiskParameter to BytesParameter. A volume without the room for that is no refusal.
+	GrowPath = "/grow"
+	// PortsPath is the path at which it sets the ports of the guest that are reached at the address of the Pod: PortParameter for each, as
+	// in Port.String.
+	PortsPath = "/ports"
+	// DiskParameter is the parameter of GrowPath with the name of the disk.
+	DiskParameter = "disk"
+	// BytesParameter is the parameter of MemoryPath and GrowPath with the number of bytes.
+	BytesParameter = "bytes"
+	// PortParameter is the parameter of DialPath with that port, and of PortsPath.
 	PortParameter = "port"
 	// PausePath is the path at which it halts the processors of the guest.
 	PausePath = "/pause"
@@ -61,6 +82,8 @@ type Definition struct {
 	MemoryBytes int64 `json:"memoryBytes"`
 	// CodeMiB is the buffer for translated code of each processor.
 	CodeMiB int64 `json:"codeMiB"`
+	// Display means that it has a display.
+	Display bool `json:"display,omitempty"`
 	// Image means that the root disk begins as the disk in ImageDir; otherwise, the default guest runs.
 	Image bool `json:"image,omitempty"`
 	// ImageURL is the address of an image that the root disk begins as, ImageSHA256 its digest, and ImageFormat its format; an empty
@@ -100,6 +123,24 @@ type Port struct {
 	Port int32 `json:"port"`
 	// UDP means that it is a UDP port; otherwise, it is a TCP port.
 	UDP bool `json:"udp,omitempty"`
+}
+
+// String returns a port as parameter: tcp/22.
+func (p Port) String() string {
+	if p.UDP {
+		return "udp/" + strconv.Itoa(int(p.Port))
+	}
+	return "tcp/" + strconv.Itoa(int(p.Port))
+}
+
+// parsePort is the inverse of String.
+func parsePort(text string) (p Port, err error) {
+	protocol, number, _ := strings.Cut(text, "/")
+	port, err := strconv.ParseUint(number, 10, 16)
+	if err != nil || port == 0 || protocol != "tcp" && protocol != "udp" {
+		return p, fmt.Errorf("%q is no port", text)
+	}
+	return Port{Port: int32(port), UDP: protocol == "udp"}, nil
 }
 
 // HasDisk reports whether the machine has a root disk.

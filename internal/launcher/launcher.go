@@ -75,6 +75,11 @@ type launcher struct {
 	// clockStopped means that the clock of the guest is late, because it has slept.
 	clockStopped atomic.Bool
 
+	// changing is held while the running machine is changed.
+	changing sync.Mutex
+	// ports are those that are reached at the address of the Pod.
+	ports []Port
+
 	// stopAgent ends followAgent; nil while the guest has the channel of the agent closed.
 	stopAgent context.CancelFunc
 	agent     sync.WaitGroup
@@ -83,7 +88,7 @@ type launcher struct {
 // Run runs a machine until it ends. When ctx ends, it presses the power button, until the guest has powered off: kubelet
 // limits the time. The output of the serial console goes to console, messages of QEMU to messages.
 func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File, messages io.Writer) Ended {
-	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages, sleeper: newSleeper()}
+	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages, sleeper: newSleeper(), ports: definition.Ports}
 	if definition.ImageURL != "" {
 		l.access.setProgress("its disk is being prepared") // until prepare has ended
 	}
@@ -95,6 +100,9 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
 	mux.HandleFunc("POST "+SleepPath, l.access.guard(l.serveSleep))
+	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
+	mux.HandleFunc("POST "+GrowPath, l.access.guard(l.serveGrow))
+	mux.HandleFunc("POST "+PortsPath, l.access.guard(l.servePorts))
 	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)

@@ -242,7 +242,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 		restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionTrue, v1alpha1.ReasonFieldsWait,
 			"Changes of these fields require a restart: %s. Set spec.restartedAt to the current time", strings.Join(server.Pending, ", "))
 		if server.PendingReason != "" {
-			restart.Message += ". The last start did not apply all of them: " + server.PendingReason
+			restart.Message += ". Not all of them could be applied: " + server.PendingReason
 		}
 	}
 	emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionFalse, v1alpha1.ReasonHardwareVirtualization,

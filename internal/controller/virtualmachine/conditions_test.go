@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// The condition RestartRequired says why the last start did not apply a change.
-func TestChangeThatAStartCannotApply(t *testing.T) {
+// The condition RestartRequired says why a change could not be applied.
+func TestChangeThatCannotBeApplied(t *testing.T) {
 	server := &backend.Server{State: backend.StateRunning, Pending: []string{"resource.rootDisk"}, PendingReason: "the claim does not grow"}
 	conditions := summarizeServerConditions(&v1alpha1.VirtualMachine{}, observation{name: "pod", server: server}, plan{}, metav1.Condition{})
 	restart := meta.FindStatusCondition(conditions, v1alpha1.ConditionRestartRequired)

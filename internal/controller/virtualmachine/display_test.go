@@ -8,10 +8,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/docker"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/driver/pod"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 )
 
-// No display changes nothing for a machine of an earlier version; only the driver qemu has displays.
+// No display changes nothing for a machine of an earlier version; only the drivers qemu and pod have displays.
 func TestDisplay(t *testing.T) {
 	with := func(display *v1alpha1.Display) (string, v1alpha1.DisplayType) {
 		vm := &v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Display: display}}
@@ -32,7 +33,9 @@ func TestDisplay(t *testing.T) {
 			t.Errorf("the driver %s says %v", name, err)
 		}
 	}
-	if err := qemu.Validate(&machine); err != nil {
-		t.Errorf("the driver qemu says %v", err)
+	for name, rule := range map[string]Rule{qemu.Name: qemu.Validate, pod.Name: pod.Validate} {
+		if err := rule(&machine); err != nil {
+			t.Errorf("the driver %s says %v", name, err)
+		}
 	}
 }

@@ -5,10 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"image"
+	"image/png"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,7 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
-// simulated are launchers without machines: their console and port 22 return what they get, and they have no other port.
+// simulated are launchers without machines: their console, their screen and port 22 return what they get, and they have no other port.
 type simulated struct {
 	mu      sync.Mutex
 	servers map[types.UID]*httptest.Server
@@ -33,6 +36,9 @@ type simulated struct {
 	powersOff map[types.UID]bool
 	// importing is the answer about the import of an image; empty means that there is none.
 	importing string
+	// changes are those of running machines: disk and bytes, or ports. An old launcher knows none.
+	changes []string
+	old     bool
 }
 
 func newSimulated() *simulated {
@@ -74,6 +80,32 @@ func (s *simulated) endOf(pod *corev1.Pod) launcher.Ended {
 		return launcher.Ended{Cause: launcher.CauseAsleep, SavedBytes: 1 << 20}
 	}
 	return launcher.Ended{Cause: launcher.CauseHost, Message: "its Pod was stopped"}
+}
+
+// serveChange records a change of a running machine.
+func (s *simulated) serveChange(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.old {
+		http.NotFound(w, r)
+		return
+	}
+	query := r.URL.Query()
+	s.changes = append(s.changes, strings.TrimSpace(query.Get(launcher.DiskParameter)+" "+query.Get(launcher.BytesParameter)+strings.Join(query[launcher.PortParameter], " ")))
+}
+
+// made returns the changes so far.
+func (s *simulated) made() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.changes)
+}
+
+// setOld makes the launchers old ones.
+func (s *simulated) setOld(old bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.old = old
 }
 
 // refuseSleep makes machines stay awake, with a reason.
@@ -132,8 +164,13 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 	switch {
 	case len(r.Header.Get("Authorization")) < 20:
 		http.Error(w, "no token", http.StatusForbidden)
-	case r.URL.Path == launcher.ConsolePath, r.URL.Path == launcher.DialPath && r.URL.Query().Get(launcher.PortParameter) == "22":
+	case r.URL.Path == launcher.ScreenshotPath:
+		_ = png.Encode(w, image.NewGray(image.Rect(0, 0, 1, 1))) // the driver may have been closed
+	case r.URL.Path == launcher.ConsolePath, r.URL.Path == launcher.ScreenPath, r.URL.Path == launcher.DialPath && r.URL.Query().Get(launcher.PortParameter) == "22":
 		w.WriteHeader(http.StatusOK)
+		if r.URL.Path == launcher.ScreenPath {
+			_, _ = io.WriteString(w, "RFB 003.008\n")
+		}
 		_ = http.NewResponseController(w).Flush()
 		for block := make([]byte, 100); ; {
 			n, err := r.Body.Read(block)
@@ -150,6 +187,8 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.powersOff[uid] = true
+	case r.URL.Path == launcher.MemoryPath, r.URL.Path == launcher.GrowPath, r.URL.Path == launcher.PortsPath:
+		s.serveChange(w, r)
 	case r.URL.Path == launcher.PausePath, r.URL.Path == launcher.ResumePath:
 	case r.URL.Path == launcher.DialPath:
 		http.Error(w, "the guest refuses the connection", http.StatusBadGateway)

@@ -177,7 +177,8 @@ func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dura
 	return backend.ErrInProgress
 }
 
-// Reconfigure implements backend.Driver. All changes wait for the next start.
+// Reconfigure implements backend.Driver. What changes while the machine runs is applied in the background, as soon as it is recorded;
+// the rest waits for the next start.
 func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error {
 	if err := d.checkMachine(&machine); err != nil {
 		return err
@@ -215,8 +216,16 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	if err := d.keepBudget(ctx, &applied, &rec.Machine); err != nil {
 		return err
 	}
+	if !hasSizesOf(&applied, &rec.Machine) {
+		rec.DiskRefused = "" // they are tried again
+	}
 	rec.Machine = applied
-	return d.writeRecord(ctx, secret, rec, machine.Seed)
+	if err := d.writeRecord(ctx, secret, rec, machine.Seed); err != nil {
+		return err
+	}
+	step("spec recorded")
+	d.awaitLive(ctx, machine.Identity)
+	return nil
 }
 
 // Delete implements backend.Driver. The Secret is last, so that the machine is found until everything is gone, and a Pod that another
@@ -256,6 +265,7 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	}
 	d.mu.Lock()
 	delete(d.sleeps, id.UID)
+	delete(d.live, id.UID)
 	d.mu.Unlock()
 	d.await(ctx, func() bool {
 		secret, err := read[corev1.Secret](ctx, d.cache, id)

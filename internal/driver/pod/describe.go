@@ -149,7 +149,7 @@ func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, 
 	for _, ip := range pod.Status.PodIPs {
 		s.Addresses = append(s.Addresses, ip.IP)
 	}
-	definition, readable := definitionOf(pod)
+	definition, readable := rec.running(pod)
 	switch {
 	case readable && !definition.NoAgent:
 		s.Agent = agentOf(pod, s.StartedAt)
@@ -158,6 +158,15 @@ func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, 
 		s.Agent, s.Progress = backend.AgentWaiting, "its disk is being prepared"
 	}
 	if secret != nil && rec.Machine.Hash != "" && readable {
+		growing := liveChanges(rec, pod).disks
+		if len(growing) > 0 {
+			grown := *rec.Started
+			for _, disk := range growing {
+				setSize(&grown, disk)
+				s.Disks = append(s.Disks, backend.PendingDisk{Name: disk.Name, Message: "it grows when its PersistentVolumeClaim has been expanded"})
+			}
+			definition.DiskBytes, definition.Disks = grown.DiskBytes, newDefinition(&grown).Disks
+		}
 		s.Pending = pending(&definition, pod, rec, seedSum(secret))
 		refused := ""
 		if rec.Run == s.Run {
@@ -166,7 +175,7 @@ func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, 
 		if slices.Contains(s.Pending, fieldRootDisk) || slices.Contains(s.Pending, fieldDisks) {
 			s.PendingReason = refused
 		}
-		s.Disks = pendingDisks(definition.Disks, newDefinition(&rec.Machine).Disks, refused)
+		s.Disks = append(s.Disks, pendingDisks(definition.Disks, newDefinition(&rec.Machine).Disks, refused)...)
 		s.Endpoints, s.Service = endpoints(s.Addresses, &rec.Machine, &definition)
 	}
 }
@@ -216,6 +225,7 @@ func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum
 		{"resource.memory", running.MemoryBytes != wanted.MemoryBytes},
 		{fieldRootDisk, running.DiskBytes != wanted.DiskBytes},
 		{fieldDisks, !slices.Equal(running.Disks, wanted.Disks)},
+		{"display", running.Display != wanted.Display},
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
 		{"cloudInit", pod.Annotations[annotationSeed] != seedSum},

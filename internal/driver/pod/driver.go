@@ -86,6 +86,8 @@ type Driver struct {
 	imports map[types.UID]string
 	// sleeps are the attempts to put machines to sleep, that are in progress or have failed, by the UIDs of the machines.
 	sleeps map[types.UID]*sleepTask
+	// live are the last attempts to change machines while they run, by the UIDs of the machines.
+	live map[types.UID]*liveTask
 	// running ends when the driver is closed.
 	running context.Context
 }
@@ -127,7 +129,7 @@ func Open(options Options) (*Driver, error) {
 	}
 	d := &Driver{
 		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
-		notify: func(backend.Identity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{},
+		notify: func(backend.Identity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -212,6 +214,7 @@ func (d *Driver) notifyObject(object any) {
 		notify := d.notify
 		d.mu.Unlock()
 		notify(identityOf(known))
+		d.followLive(identityOf(known))
 	}
 }
 

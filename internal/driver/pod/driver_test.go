@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -43,6 +44,8 @@ type cluster struct {
 	namespaces []string
 	driver     *Driver
 	launchers  *simulated
+	// expands means that volumes are expanded.
+	expands atomic.Bool
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -71,6 +74,7 @@ func newCluster(t *testing.T) *cluster {
 	if _, err := api.StorageV1().StorageClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}
+	c.expands.Store(true)
 	t.Cleanup(c.clear)
 	t.Cleanup(c.launchers.endAll)
 	c.runKubelet()
@@ -181,6 +185,9 @@ func (c *cluster) syncClaims(ctx context.Context, namespace string) error {
 			err = patch(`{"metadata":{"finalizers":null}}`)
 		case claim.Status.Phase != corev1.ClaimBound:
 			err = errors.Join(patch(`{"spec":{"volumeName":"`+claim.Name+`"}}`), patch(`{"status":{"phase":"Bound"}}`, "status"))
+		case !c.expands.Load():
+		case claim.Status.Capacity.Storage().Cmp(*claim.Spec.Resources.Requests.Storage()) < 0:
+			err = patch(`{"status":{"capacity":{"storage":"`+claim.Spec.Resources.Requests.Storage().String()+`"}}}`, "status")
 		}
 		if err != nil {
 			return err

@@ -26,7 +26,8 @@ type record struct {
 	Run string `json:"run,omitempty"`
 	// Stopped means that the end of that run was requested.
 	Stopped bool `json:"stopped,omitempty"`
-	// Started is the machine that this run began with, and SeedSum the checksum of its seed; nil if an earlier version began it.
+	// Started is the machine that this run began with, with disks as they have grown since, and SeedSum the checksum of its seed; nil if
+	// an earlier version began it.
 	Started *backend.Machine `json:"started,omitempty"`
 	SeedSum string           `json:"seedSum,omitempty"`
 	// Asleep is how that run was put to sleep; nil if nobody has begun to do so.
@@ -35,7 +36,9 @@ type record struct {
 	Epoch string `json:"epoch,omitempty"`
 	// PausedRun is the run that is paused; empty if none is.
 	PausedRun string `json:"pausedRun,omitempty"`
-	// DiskRefused is why claims of disks have not grown before that run; empty if they have, or did not have to.
+	// BalloonBytes is the memory that the guest of that run was left with, of that of its start; 0 means all of it.
+	BalloonBytes int64 `json:"balloonBytes,omitempty"`
+	// DiskRefused is why disks of that run do not grow; empty if they have grown, did not have to, or can still grow while it runs.
 	DiskRefused string `json:"diskRefused,omitempty"`
 	// Failure is why that run has no Pod; nil if it had one.
 	Failure *failure `json:"failure,omitempty"`
@@ -48,6 +51,7 @@ func (r *record) wake(machine backend.Machine) *record {
 	started.PodTemplate, started.EvictionPolicy = machine.PodTemplate, machine.EvictionPolicy
 	return &record{
 		Machine: withImage(machine, r), Started: &started, SeedSum: r.SeedSum, Run: rand.String(10), DiskRefused: r.DiskRefused, Epoch: r.Epoch,
+		BalloonBytes: r.BalloonBytes,
 	}
 }
 

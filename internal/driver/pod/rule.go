@@ -23,7 +23,7 @@ func Validate(machine *backend.Machine) error {
 		return wrong("spec.network", "the driver pod has no rules for networks; use a NetworkPolicy")
 	}
 	for field, given := range map[string]bool{
-		"spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "", "spec.display": machine.Display != "",
+		"spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "",
 	} {
 		if given {
 			return wrong(field, "the driver pod does not have this yet; remove the field, or use the driver qemu")

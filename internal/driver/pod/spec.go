@@ -54,6 +54,8 @@ const (
 	user int64 = 1000
 	// launcherMemory is the memory of a Pod besides the guest and translated code: launcher, QEMU, seed and page tables.
 	launcherMemory = 64 << 20
+	// displayMemory is that of a display: its card, and what its VNC server keeps for its clients.
+	displayMemory = 64 << 20
 	// guestCode and imageCode are the buffers for translated code of each processor, in MiB: of the default guest, and of others.
 	guestCode, imageCode = 32, 128
 	// diskOverhead is the part of a disk, 1/16, that its claim has in addition, for the file system of the volume and the
@@ -105,7 +107,7 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 	d := launcher.Definition{
 		UID: string(machine.UID), Namespace: machine.Namespace, Name: machine.Name,
 		CPUs: machine.MilliCPU / 1000, CPUModel: machine.CPUModel, MemoryBytes: machine.MemoryBytes, CodeMiB: guestCode,
-		DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort, SleepWhenEvicted: machine.EvictionPolicy == v1alpha1.EvictionSleep,
+		Display: machine.Display != "", DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort, SleepWhenEvicted: machine.EvictionPolicy == v1alpha1.EvictionSleep,
 	}
 	for _, disk := range machine.Disks {
 		d.Disks = append(d.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
@@ -255,7 +257,11 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 
 // newResources returns the resources of a Pod. The processors have no limit: QEMU has other threads, too.
 func newResources(d *launcher.Definition) corev1.ResourceRequirements {
-	memory := *resource.NewQuantity(d.MemoryBytes+launcherMemory+d.CPUs*(d.CodeMiB<<20), resource.BinarySI)
+	bytes := d.MemoryBytes + launcherMemory + d.CPUs*(d.CodeMiB<<20)
+	if d.Display {
+		bytes += displayMemory
+	}
+	memory := *resource.NewQuantity(bytes, resource.BinarySI)
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(d.CPUs, resource.DecimalSI), corev1.ResourceMemory: memory},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},

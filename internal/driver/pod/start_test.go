@@ -70,10 +70,8 @@ func TestNeverTwiceWithLateWatches(t *testing.T) {
 				}
 			}
 			secret, pod := get()
-			watches := c.driver.cache
-			c.driver.cache = late{watches, old}
-			err = c.driver.Start(t.Context(), machine)
-			c.driver.cache = watches
+			second := &Driver{images: c.driver.images, client: c.driver.client, cache: late{c.driver.cache, old}}
+			err = second.Start(t.Context(), machine)
 			if lost && !errors.Is(err, backend.ErrInProgress) || !lost && !apierrors.IsConflict(err) {
 				t.Errorf("the second start: %v", err)
 			}

@@ -32,13 +32,13 @@ func newMachine() backend.Machine {
 func TestValidate(t *testing.T) {
 	for field, change := range map[string]func(*backend.Machine){
 		"": func(m *backend.Machine) {
-			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy = 1<<30, true, v1alpha1.EvictionSleep
+			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy, m.Display = 1<<30, true, v1alpha1.EvictionSleep, v1alpha1.DisplayVGA
 		},
 		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
 		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
 		"spec.network":           func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
 		"spec.disks":             func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
-		"spec.display":           func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },
+		"spec.firmware":          func(m *backend.Machine) { m.Firmware = v1alpha1.FirmwareUEFI },
 		"spec.onHostShutdown":    func(m *backend.Machine) { m.SleepsAtShutdown = true },
 		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },                 // without a disk
 		"spec.evictionPolicy":    func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionSleep }, // without a disk
@@ -78,6 +78,12 @@ func TestPod(t *testing.T) {
 		t.Errorf("ports %+v", c.Ports)
 	}
 	definition, ok := definitionOf(pod)
+	withDisplay := definition
+	withDisplay.Display = true
+	resources := newResources(&withDisplay)
+	if got, want := resources.Requests.Memory().Value(), int64(512+64+64+2*32)<<20; got != want {
+		t.Errorf("with a display, it requests memory %d, want %d", got, want)
+	}
 	if !ok || definition.CPUs != 2 || definition.HasDisk() || definition.ReadyPort != firstReadyPort {
 		t.Errorf("definition %+v", definition)
 	}
@@ -374,7 +380,7 @@ func TestPending(t *testing.T) {
 	w := newWorld(t)
 	w.rec.Machine.MemoryBytes, w.rec.Machine.DiskBytes = 1<<30, 1<<30
 	w.rec.Machine.Ports = append(w.rec.Machine.Ports, v1alpha1.Port{Name: "web", Port: 80, Protocol: v1alpha1.ProtocolTCP})
-	w.rec.Machine.Service = true
+	w.rec.Machine.Service, w.rec.Machine.Display = true, v1alpha1.DisplayVGA
 	w.rec.Machine.PodTemplate = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{PriorityClassName: "high"}}
 	secret, err := newSecret(&w.rec, &backend.Seed{UserData: "new"})
 	if err != nil {
@@ -384,7 +390,7 @@ func TestPending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"resource.memory", "resource.rootDisk", "ports", "cloudInit", "podTemplate"}; !slices.Equal(got.Pending, want) {
+	if want := []string{"resource.memory", "resource.rootDisk", "display", "ports", "cloudInit", "podTemplate"}; !slices.Equal(got.Pending, want) {
 		t.Errorf("pending %q, want %q", got.Pending, want)
 	}
 	if len(got.Endpoints) != 2 || got.Endpoints[0].Address != "10.0.0.7:22" || got.Service == nil || got.Service.Ports["ssh"] != 22 || got.Service.Ports["web"] != 0 {

@@ -71,12 +71,16 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"what the driver cannot do is refused", refusedInPods},
 		{"it is created, and its agent connects", createInPod},
 		{"its console, its log and its ports are reached", accessInPod},
+		{"it gets a display", screenInPod},
 		{"it is paused, and goes on", pauseInPod},
 		{"it sleeps without its Pod, and goes on", sleepInPod},
 		{"its memory is damaged while it sleeps, and it boots", damagedInPod},
 		{"its node is drained", drainInPod},
 		{"it is restarted, and keeps its disk", restartInPod},
-		{"its disk cannot grow here, and it starts", growInPod},
+		{"its memory changes while it runs", balloonInPod},
+		{"its ports change while it runs", portInPod},
+		{"its disk cannot grow here, and it starts", refusedGrowthInPod},
+		{"its disk grows while it runs", growInPod},
 		{"a disk is added, kept and removed", disksInPod},
 		{"its Pod deleted, it runs again", func(t *testing.T, u *user) {
 			u.losePod(t, func() { u.kubectl(t, "delete", "pod", "--selector", ofMachines, "--wait=false") })
@@ -143,7 +147,7 @@ func (u *user) loadMachineImagesAgain(t *testing.T) {
 func refusedInPods(t *testing.T, u *user) {
 	for field, spec := range map[string]string{
 		"spec.disks":             "disks: [{name: data, virtualDisk: data}]",
-		"spec.display":           "display: {type: vga}",
+		"spec.firmware":          "firmware: uefi",
 		"spec.image":             "image: {path: /disk.qcow2}",
 		"spec.resource.cpu":      "resource: {cpu: 500m}",
 		"spec.resource.rootDisk": "image: {container: \"disk:v1\"}",
@@ -390,15 +394,6 @@ func restartInPod(t *testing.T, u *user) {
 	if now := u.field(t, "pvc", "{.items[*].metadata.uid}"); now != claim || claim == "" {
 		t.Errorf("its claim was %q and is %q", claim, now)
 	}
-}
-
-// growInPod grows the root disk, with a claim of the class local, which cannot.
-func growInPod(t *testing.T, u *user) {
-	u.kubectl(t, "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"resource":{"rootDisk":"128Mi"}}}`)
-	u.restart(t)
-	u.Until(t, "the change is pending", func(out string) bool {
-		return strings.Contains(out, "resource.rootDisk") && strings.Contains(out, "does not grow")
-	}, "kubectl", "get", "virtualmachine", "vm", "-o", `jsonpath={.status.conditions[?(@.type=="RestartRequired")].message}`)
 }
 
 // disksInPod adds a disk, which has its content in the next run, too, and removes it.

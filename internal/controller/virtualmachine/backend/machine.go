@@ -194,7 +194,7 @@ type Server struct {
 	FailedRestore *FailedRestore
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
-	// PendingReason is why a change of one of them was not applied at the last start; empty if none was attempted.
+	// PendingReason is why a change of one of them was not applied, at the last start or since; empty if none was attempted.
 	PendingReason string
 }
 

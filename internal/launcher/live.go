@@ -1,0 +1,132 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+// serveMemory sets how much of its memory the guest has: the rest is in the balloon.
+func (l *launcher) serveMemory(w http.ResponseWriter, r *http.Request) {
+	l.change(w, r, func(bytes int64) error {
+		return l.runFor(r, "balloon", map[string]any{"value": bytes})
+	})
+}
+
+// serveGrow grows a disk. It never shrinks one.
+func (l *launcher) serveGrow(w http.ResponseWriter, r *http.Request) {
+	l.change(w, r, func(bytes int64) error {
+		disks, name := l.definition.allDisks(), r.URL.Query().Get(DiskParameter)
+		i := slices.IndexFunc(disks, func(disk Disk) bool { return disk.Name == name })
+		if i < 0 {
+			return fmt.Errorf("the machine was started without a disk %q", name)
+		}
+		path := l.diskPath(disks[i])
+		size, err := virtualSize(path)
+		if err != nil || size >= bytes {
+			return err
+		}
+		if err := hasRoom(filepath.Dir(path), bytes); err != nil {
+			return err
+		}
+		return l.runFor(r, "block_resize", map[string]any{"node-name": diskNode(name), "size": bytes})
+	})
+}
+
+// servePorts makes the ports of the guest those of the request.
+func (l *launcher) servePorts(w http.ResponseWriter, r *http.Request) {
+	var wanted []Port
+	for _, text := range r.URL.Query()[PortParameter] {
+		port, err := parsePort(text)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		wanted = append(wanted, port)
+	}
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	monitor := l.access.currentMonitor()
+	if monitor == nil {
+		http.Error(w, errNoGuest.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	refused, err := l.setPorts(r.Context(), monitor, wanted)
+	switch {
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	case refused != "":
+		http.Error(w, refused, http.StatusBadGateway)
+	}
+}
+
+// setPorts changes the ports. Connections of those that are removed go on. refused is why QEMU does not listen at one.
+func (l *launcher) setPorts(ctx context.Context, monitor *qmp.Client, wanted []Port) (refused string, err error) {
+	var kept []Port
+	for i, port := range l.ports {
+		if slices.Contains(wanted, port) {
+			kept = append(kept, port)
+			continue
+		}
+		if _, err := human(ctx, monitor, "hostfwd_remove net "+listening(port)); err != nil {
+			l.ports = append(kept, l.ports[i:]...)
+			return "", err
+		}
+	}
+	l.ports = kept
+	for _, port := range wanted {
+		if slices.Contains(l.ports, port) {
+			continue
+		}
+		refused, err := human(ctx, monitor, "hostfwd_add net "+forwarding(port))
+		if err != nil || refused != "" {
+			return refused, err
+		}
+		l.ports = append(l.ports, port)
+	}
+	return "", nil
+}
+
+// change serves a change of the running machine to a number of bytes, one at a time.
+func (l *launcher) change(w http.ResponseWriter, r *http.Request, do func(bytes int64) error) {
+	bytes, err := strconv.ParseInt(r.URL.Query().Get(BytesParameter), 10, 64)
+	if err != nil || bytes <= 0 {
+		http.Error(w, "the number of bytes must be positive", http.StatusBadRequest)
+		return
+	}
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	if err := do(bytes); err != nil {
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+	}
+}
+
+// runFor runs a command of QEMU for a request.
+func (l *launcher) runFor(r *http.Request, command string, arguments map[string]any) error {
+	monitor := l.access.currentMonitor()
+	if monitor == nil {
+		return errNoGuest
+	}
+	ctx, cancel := commandContext(r)
+	defer cancel()
+	return monitor.Run(ctx, command, arguments, nil)
+}
+
+// hasRoom returns an error if the file system of a folder is smaller than a disk of a size: its volume is being expanded.
+func hasRoom(dir string, bytes int64) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(dir, &fs); err != nil {
+		return err
+	}
+	if size := int64(fs.Blocks) * fs.Bsize; size < bytes { //nolint:gosec // no file system is that large
+		return errors.New("the file system of its volume has not grown yet")
+	}
+	return nil
+}

@@ -1,0 +1,126 @@
+package launcher
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// A guest sees that its disk grows, and that its memory shrinks and comes back.
+func TestLiveChanges(t *testing.T) {
+	m := newMachine(t)
+	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte(token), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m.definition.DiskBytes = 64 << 20
+	m.run()
+	m.awaitReady()
+	client := manager()
+	output, input := io.Pipe()
+	t.Cleanup(func() { _ = input.Close() })
+	console := m.call(client, ConsolePath, token, output)
+	var seen bytes.Buffer
+	patience := time.AfterFunc(harness.WaitTimeout, func() { _ = console.Body.Close() })
+	defer patience.Stop()
+	shows := func(command, text string) {
+		t.Helper()
+		if _, err := fmt.Fprintf(input, "\r%s\r", command); err != nil {
+			t.Fatal(err)
+		}
+		for block := make([]byte, 1024); !strings.Contains(seen.String(), text); {
+			n, err := console.Body.Read(block)
+			seen.Write(block[:n])
+			if err != nil {
+				t.Fatalf("after %q: %v", seen.String(), err)
+			}
+		}
+	}
+	change := func(want int, path string, bytes int64) {
+		t.Helper()
+		if got := m.call(client, fmt.Sprintf("%s%s=%d", path, BytesParameter, bytes), token, nil); got.StatusCode != want {
+			raw, _ := io.ReadAll(got.Body) // a message
+			t.Errorf("%s %d: %s: %s", path, bytes, got.Status, raw)
+		}
+	}
+	const root, memory = GrowPath + "?disk=root&", MemoryPath + "?"
+	change(http.StatusOK, root, 128<<20)
+	change(http.StatusOK, root, 96<<20) // it does not shrink
+	shows("echo disk-$(cat /sys/block/vda/size)", "disk-262144")
+	change(http.StatusServiceUnavailable, root, math.MaxInt64) // no file system is that large
+	change(http.StatusServiceUnavailable, GrowPath+"?disk=other&", 128<<20)
+	change(http.StatusBadRequest, root, 0)
+
+	shows("free() { sed -n 's/MemFree: *\\(.*\\) kB/\\1/p' /proc/meminfo; }; before=$(free); echo free-$((40+2))", "free-42")
+	change(http.StatusOK, memory, m.definition.MemoryBytes-48<<20)
+	shows("until [ $((before-$(free))) -gt 40000 ]; do sleep 0.1; done; echo less-$((40+2))", "less-42")
+	change(http.StatusOK, memory, m.definition.MemoryBytes)
+	shows("until [ $((before-$(free))) -lt 20000 ]; do sleep 0.1; done; echo back-$((40+2))", "back-42")
+	m.stop()
+	m.awaitEnd()
+	if size, err := virtualSize(filepath.Join(m.dirs.Disk, "root.qcow2")); err != nil || size != 128<<20 {
+		t.Errorf("the disk has %d bytes, %v", size, err)
+	}
+}
+
+// The ports of a running machine change. A port of the Pod that is in use is refused.
+func TestPorts(t *testing.T) {
+	m := newMachine(t)
+	port := freePort(t)
+	for name, content := range map[string]string{
+		TokenFile: token, UserDataFile: fmt.Sprintf("#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p %d -h /www]\n", port),
+	} {
+		if err := os.WriteFile(filepath.Join(m.dirs.Seed, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m.definition.Ports = []Port{{Port: freePort(t), UDP: true}}
+	m.run()
+	m.awaitReady()
+	client, page := manager(), &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}
+	set := func(want int, ports ...string) {
+		t.Helper()
+		path := PortsPath + "?" + url.Values{PortParameter: ports}.Encode()
+		if got := m.call(client, path, token, nil); got.StatusCode != want {
+			raw, _ := io.ReadAll(got.Body) // a message
+			t.Errorf("%s: %s: %s", path, got.Status, raw)
+		}
+	}
+	serves := func() bool {
+		response, err := page.Get(fmt.Sprintf("http://127.0.0.1:%d/hello", port))
+		if err != nil {
+			return false
+		}
+		raw, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		return err == nil && string(raw) == "it serves"
+	}
+	if serves() {
+		t.Error("the port is open before it is one of the machine")
+	}
+	tcp := Port{Port: port}.String()
+	set(http.StatusOK, tcp)
+	harness.Eventually(t, "the port is open", serves)
+	set(http.StatusOK, tcp, m.definition.Ports[0].String())
+	set(http.StatusBadGateway, tcp, Port{Port: m.definition.ReadyPort}.String())
+	set(http.StatusBadRequest, "tcp/0")
+	set(http.StatusBadRequest, "22")
+	if !serves() {
+		t.Error("the port is closed after requests that were refused")
+	}
+	set(http.StatusOK)
+	if serves() {
+		t.Error("the port is open after it was removed")
+	}
+	m.stop()
+	m.awaitEnd()
+}
