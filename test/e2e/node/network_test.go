@@ -96,7 +96,8 @@ func (u *user) otherAddress(t *testing.T) netip.Addr {
 
 func (u *user) nodeAddress(t *testing.T) netip.Addr {
 	t.Helper()
-	node, err := netip.ParseAddr(u.field(t, "node/keelson-node", `{.status.addresses[?(@.type=="InternalIP")].address}`))
+	address, _, _ := strings.Cut(u.field(t, "node/keelson-node", `{.status.addresses[?(@.type=="InternalIP")].address}`), " ") // that of IPv4
+	node, err := netip.ParseAddr(address)
 	if err != nil {
 		t.Fatal(err)
 	}
