@@ -110,13 +110,9 @@ func (l *launcher) change(w http.ResponseWriter, r *http.Request, do func(bytes 
 
 // runFor runs a command of QEMU for a request.
 func (l *launcher) runFor(r *http.Request, command string, arguments map[string]any) error {
-	monitor := l.access.currentMonitor()
-	if monitor == nil {
-		return errNoGuest
-	}
-	ctx, cancel := commandContext(r)
-	defer cancel()
-	return monitor.Run(ctx, command, arguments, nil)
+	return l.access.ask(r, func(ctx context.Context, monitor *qmp.Client) error {
+		return monitor.Run(ctx, command, arguments, nil)
+	})
 }
 
 // hasRoom returns an error if the file system of a folder is smaller than a disk of a size: its volume is being expanded.

@@ -6,18 +6,16 @@ import (
 	"net/http"
 
 	"github.com/keelson-dev/keelson/internal/driver/display"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
 // screen serves a connection to the display of the machine.
 func (a *access) screen(w http.ResponseWriter, r *http.Request) {
-	monitor := a.currentMonitor()
-	if monitor == nil {
-		http.Error(w, errNoGuest.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	ctx, cancel := commandContext(r)
-	defer cancel()
-	conn, err := display.Connect(ctx, monitor)
+	var conn net.Conn
+	err := a.ask(r, func(ctx context.Context, monitor *qmp.Client) (err error) {
+		conn, err = display.Connect(ctx, monitor)
+		return err
+	})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -27,14 +25,11 @@ func (a *access) screen(w http.ResponseWriter, r *http.Request) {
 
 // screenshot serves what the display of the machine shows.
 func (a *access) screenshot(w http.ResponseWriter, r *http.Request) {
-	monitor := a.currentMonitor()
-	if monitor == nil {
-		http.Error(w, errNoGuest.Error(), http.StatusServiceUnavailable)
-		return
-	}
-	ctx, cancel := commandContext(r)
-	defer cancel()
-	image, err := display.Screenshot(ctx, monitor, a.dirs.Run)
+	var image []byte
+	err := a.ask(r, func(ctx context.Context, monitor *qmp.Client) (err error) {
+		image, err = display.Screenshot(ctx, monitor, a.dirs.Run)
+		return err
+	})
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
@@ -42,8 +37,14 @@ func (a *access) screenshot(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(image) // the manager may be gone
 }
 
-// commandContext limits the commands of QEMU for a request. The end of the request does not end them: one that was written in part would
-// end the connection, and with it the machine.
-func commandContext(r *http.Request) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(r.Context()), monitorTimeout)
+// ask calls do with the monitor of QEMU and a limit for its commands. The end of the request does not end them: one that was written in part
+// would end the connection, and with it the machine.
+func (a *access) ask(r *http.Request, do func(context.Context, *qmp.Client) error) error {
+	monitor := a.currentMonitor()
+	if monitor == nil {
+		return errNoGuest
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), monitorTimeout)
+	defer cancel()
+	return do(ctx, monitor)
 }

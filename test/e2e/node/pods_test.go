@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coder/websocket"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
@@ -311,21 +310,7 @@ func accessInPod(t *testing.T, u *user) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	console, err := client.Dial(t.Context(), config, "default", "vm", client.Console, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer console.CloseNow() //nolint:errcheck // it may be closed
-	if err := console.Write(t.Context(), websocket.MessageBinary, []byte("\recho it says $((6*7))\r")); err != nil {
-		t.Fatal(err)
-	}
-	for seen := ""; !strings.Contains(seen, "it says 42"); {
-		_, message, err := console.Read(t.Context())
-		if err != nil {
-			t.Fatalf("the console ends after %q: %v", seen, err)
-		}
-		seen += string(message)
-	}
+	u.types(t, "echo it says $((6*7))", "it says 42")
 	began := time.Now()
 	if got := u.page(t, "hello"); got != "it serves" {
 		t.Errorf("port 8080 answers %q", got)
