@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,17 +32,20 @@ const ipv6Rules = `table ip6 keelson-try {
 }
 `
 
-// tryIPv6 returns why nodes of this machine cannot have IPv6. Without NetworkPolicies that hold for IPv6, Pods would evade them by it, so it
+// TryIPv6 returns why nodes of this machine cannot have IPv6. Without NetworkPolicies that hold for IPv6, Pods would evade them by it, so it
 // sets rules like theirs, in a network namespace that ends with the program.
-func tryIPv6(m Machine) error {
+func TryIPv6(m Machine) error {
+	if m.OS != "linux" || !m.Root || m.Capabilities&capSysAdmin == 0 {
+		return errors.New("IPv6 needs root")
+	}
 	for _, scope := range []string{"all", "default"} {
 		path := "/proc/sys/net/ipv6/conf/" + scope + "/disable_ipv6"
 		if value, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(value)) != "0" {
-			return fmt.Errorf("%s is not 0", path)
+			return fmt.Errorf("IPv6 needs a kernel that has it, and 0 in %s", path)
 		}
 	}
 	if m.Nft == "" || find("nsenter") == "" {
-		return fmt.Errorf("NetworkPolicies need the programs nft and nsenter")
+		return errors.New("IPv6 needs nft and nsenter for NetworkPolicies: install the packages nftables and util-linux")
 	}
 	if err := tryApart(m.Nft, ipv6Rules, "-f", "-"); err != nil || m.Iptables == "" {
 		return err

@@ -72,7 +72,7 @@ func Look(programs string) Machine {
 	m.Runtime, m.OldCrun = findRuntime()
 	m.Iptables = find("iptables")
 	m.Nft = find("nft")
-	m.IPv6 = m.OS == "linux" && m.Root && m.Capabilities&capSysAdmin != 0 && tryIPv6(m) == nil
+	m.IPv6 = TryIPv6(m) == nil
 	return m
 }
 

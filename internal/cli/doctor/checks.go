@@ -103,7 +103,11 @@ func checkNode() []check {
 	if !host.Root {
 		how = "without root"
 	}
-	return []check{{Name: "node", State: ok, Detail: fmt.Sprintf("%s, with %s and cgroups of version %d", how, host.Runtime, host.Cgroups)}}
+	checks = append(checks, check{Name: "node", State: ok, Detail: fmt.Sprintf("%s, with %s and cgroups of version %d", how, host.Runtime, host.Cgroups)})
+	if err := node.TryIPv6(host); err != nil {
+		return append(checks, check{Name: "IPv6", State: limited, Detail: fmt.Sprintf("nodes have IPv4 only: %v", err)})
+	}
+	return append(checks, check{Name: "IPv6", State: ok})
 }
 
 // checkMachines checks what machines of the driver qemu need.
