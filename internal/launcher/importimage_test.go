@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -153,6 +154,47 @@ func TestImportFails(t *testing.T) {
 			}
 			if _, err := os.Stat(downloadOf(root)); (err == nil) != test.kept {
 				t.Errorf("kept=%t, but %v", test.kept, err)
+			}
+		})
+	}
+}
+
+// A launcher that is killed while it imports an image leaves files that the next one goes on with: it downloads only what is missing.
+func TestImportGoesOn(t *testing.T) {
+	const content = "of an image"
+	for name, test := range map[string]struct {
+		left   map[string]string // by the suffix of the disk
+		ranges []string
+	}{
+		"a part of the download": {map[string]string{".download": content[:4]}, []string{"bytes=4-"}},
+		"the download":           {map[string]string{".download": content}, []string{"bytes=11-"}},
+		"a part of the disk":     {map[string]string{".download": content, ".part": "half a disk"}, []string{"bytes=11-"}},
+		"another image":          {map[string]string{".download": content + content}, []string{"bytes=22-", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			s := newImageServer(t, content)
+			s.ranges = []string{""} // no response breaks off
+			root := filepath.Join(m.dirs.Disk, "root.qcow2")
+			for suffix, content := range test.left {
+				if err := os.WriteFile(root+suffix, []byte(content), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := &launcher{dirs: m.dirs, definition: m.definition, access: &access{}, messages: io.Discard}
+			l.definition.ImageURL, l.definition.ImageSHA256, l.definition.ImageFormat, l.definition.DiskBytes = s.URL+"/image", digest(content), "raw", 8<<20
+			err := l.makeDisks(t.Context())
+			if err != nil { // another image is removed, and downloaded by the next attempt
+				err = l.makeDisks(t.Context())
+			}
+			if size, sizeErr := virtualSize(root); err != nil || sizeErr != nil || size != 8<<20 {
+				t.Errorf("the disk has %d bytes: %v, %v", size, err, sizeErr)
+			}
+			if got := s.ranges[1:]; !slices.Equal(got, test.ranges) {
+				t.Errorf("it asked for %q, want %q", got, test.ranges)
+			}
+			if left, err := filepath.Glob(root + ".*"); err != nil || len(left) > 0 {
+				t.Errorf("%q is left, %v", left, err)
 			}
 		})
 	}
