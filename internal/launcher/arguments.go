@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/driver/display"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // The sockets in the run directory.
@@ -37,12 +38,16 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 	socket := func(id, name string) string {
 		return fmt.Sprintf("socket,id=%s,path=%s,server=on,wait=off", id, filepath.Join(l.dirs.Run, name))
 	}
+	accelerator := "kvm"
+	if !d.KVM {
+		accelerator = fmt.Sprintf("tcg,thread=multi,tb-size=%d", d.CodeMiB*d.CPUs)
+	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none",
 		"-name", "guest=" + escape(d.Namespace+"/"+d.Name) + ",debug-threads=on",
 		"-uuid", d.UID,
 		"-machine", "q35,usb=off,smbus=off,vmport=off",
-		"-accel", fmt.Sprintf("tcg,thread=multi,tb-size=%d", d.CodeMiB*d.CPUs), "-cpu", l.cpuModel(),
+		"-accel", accelerator, "-cpu", l.cpuModel(),
 		"-smp", fmt.Sprintf("cpus=%d", d.CPUs), "-m", fmt.Sprintf("size=%dk", d.MemoryBytes>>10),
 		"-rtc", "base=utc,driftfix=slew", "-msg", "timestamp=on", "-boot", "strict=on",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
@@ -80,8 +85,18 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 	return args
 }
 
-// cpuModel returns the model of the processors. It does not depend on the node, because they are emulated.
-func (l *launcher) cpuModel() string { return cmp.Or(l.definition.CPUModel, "max") }
+// cpuModel returns the model of the processors.
+func (l *launcher) cpuModel() string {
+	if l.definition.CPUModel == "" && l.definition.KVM {
+		return "host"
+	}
+	return cmp.Or(l.definition.CPUModel, "max") // which does not depend on the node, because they are emulated
+}
+
+// processors identifies the processors for saved memory.
+func (l *launcher) processors() string {
+	return savedmemory.Processors(l.cpuModel(), l.definition.KVM)
+}
 
 // network returns the network of the machine: its ports are those of the Pod.
 func (l *launcher) network() string {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -140,6 +141,9 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 		}
 	}
 	guest, err := l.findSystem()
+	if err == nil && l.definition.KVM {
+		err = checkKVM(KVMDevice)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -151,6 +155,19 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return l.arguments(guest), nil
+}
+
+// checkKVM returns an error if the device of hardware virtualization cannot be used. There is no fallback to emulation, which would be
+// many times slower than what the administrator has configured.
+func checkKVM(device string) error {
+	file, err := os.OpenFile(device, os.O_RDWR, 0)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("the Pod has no %s: the resource in --vm-kvm-resource must be that of a device plugin which provides it", device)
+	case err != nil:
+		return fmt.Errorf("%w: set --vm-kvm-group to the ID of the group of the device, or let the runtime of the node change its owner, see docs/drivers.md", err)
+	}
+	return file.Close()
 }
 
 // findSystem finds the image of the root disk, or the default guest, which it returns.

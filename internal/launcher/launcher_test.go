@@ -266,6 +266,42 @@ func TestDiskOfAnImage(t *testing.T) {
 	}
 }
 
+// The processors are those of the node with KVM, and emulated without. The model of the user counts in both cases.
+func TestProcessors(t *testing.T) {
+	for name, test := range map[string]struct {
+		definition        Definition
+		accelerator, want string
+		ofNode            bool
+	}{
+		"emulated":              {Definition{CPUs: 2, CodeMiB: 32}, "tcg,thread=multi,tb-size=64", "max", false},
+		"emulated, of the user": {Definition{CPUs: 2, CodeMiB: 32, CPUModel: "qemu64"}, "tcg,thread=multi,tb-size=64", "qemu64", false},
+		"KVM":                   {Definition{CPUs: 2, CodeMiB: 32, KVM: true}, "kvm", "host", true},
+		"KVM, of the user":      {Definition{CPUs: 2, KVM: true, CPUModel: "EPYC"}, "kvm", "EPYC", true},
+	} {
+		l := &launcher{definition: test.definition}
+		args := l.arguments(nil)
+		for flag, want := range map[string]string{"-accel": test.accelerator, "-cpu": test.want} {
+			if got := args[slices.Index(args, flag)+1]; got != want {
+				t.Errorf("%s: %s %s, want %s", name, flag, got, want)
+			}
+		}
+		if got := l.processors(); (got == test.want) == test.ofNode || !strings.HasPrefix(got, test.want) {
+			t.Errorf("%s: saved memory is for the processors %q", name, got)
+		}
+	}
+}
+
+func TestCheckKVM(t *testing.T) {
+	if err := checkKVM(os.DevNull); err != nil {
+		t.Error(err)
+	}
+	for device, want := range map[string]string{filepath.Join(t.TempDir(), "none"): "--vm-kvm-resource", t.TempDir(): "--vm-kvm-group"} {
+		if err := checkKVM(device); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", device, err)
+		}
+	}
+}
+
 func TestNetwork(t *testing.T) {
 	l := &launcher{searchDomains: searchDomains("nameserver 1.2.3.4\nsearch a.b c\n")}
 	l.definition.Ports = []Port{{Port: 22}, {Port: 53, UDP: true}}

@@ -98,7 +98,7 @@ func (l *launcher) saveMemory(conn *qmp.Client) error {
 		return errors.New("the machine has no root disk, whose volume its memory would be in; set spec.action to active or stopped")
 	}
 	ctx := context.Background() // each step has a timeout
-	saved := &savedMemory{Memory: savedmemory.Memory{CPU: l.cpuModel(), Shape: l.shape}, Epoch: l.definition.Epoch}
+	saved := &savedMemory{Memory: savedmemory.Memory{CPU: l.processors(), Shape: l.shape}, Epoch: l.definition.Epoch}
 	step("sleep begun")
 	wasRunning, err := savedmemory.Halt(ctx, conn)
 	if err == nil {
@@ -238,7 +238,7 @@ func (l *launcher) readMemory() (*savedMemory, error) {
 	if saved.Epoch != l.definition.Epoch {
 		return nil, nil
 	}
-	if err := saved.Check("", l.cpuModel(), l.shape); err != nil {
+	if err := saved.Check("", l.processors(), l.shape); err != nil {
 		return nil, err
 	}
 	return &saved, saved.CheckFiles(l.dirs.Disk, l.diskPaths())

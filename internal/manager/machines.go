@@ -3,6 +3,7 @@ package manager
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -69,6 +71,10 @@ type Machines struct {
 	ImageTimeout time.Duration
 	// LauncherImage and GuestImage are the images of the driver pod: of the launcher, and of the default guest.
 	LauncherImage, GuestImage string
+	// KVMResource is the resource of the device plugin that provides /dev/kvm to the Pods of machines, and KVMGroup the group that may open it;
+	// 0 means none.
+	KVMResource string
+	KVMGroup    int64
 	// ImageKeep is the time that a downloaded image is kept after its last use; 0: forever.
 	ImageKeep time.Duration
 }
@@ -115,6 +121,9 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.LauncherImage, "vm-launcher-image", m.LauncherImage,
 		"`image` of the launcher, which runs machines of the driver pod in their Pods; see docs/drivers.md")
 	fs.StringVar(&m.GuestImage, "vm-guest-image", m.GuestImage, "`image` with the default guest, for machines of the driver pod without spec.image")
+	fs.StringVar(&m.KVMResource, "vm-kvm-resource", m.KVMResource,
+		"`resource` of the device plugin that provides /dev/kvm to the Pods of machines of the driver pod, such as devices.kubevirt.io/kvm (default: none, processors are emulated)")
+	fs.Int64Var(&m.KVMGroup, "vm-kvm-group", m.KVMGroup, "`ID` of the group on the nodes that may open /dev/kvm, for --vm-kvm-resource; 0: none")
 	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
 		"accelerator of the driver qemu: kvm, tcg (emulation), or auto")
 	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
@@ -202,6 +211,14 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 			wrong("vm-driver", strings.Join(m.Drivers, ","), "must name drivers, each once")
 			break
 		}
+	}
+	if m.KVMResource != "" {
+		if errs := validation.IsQualifiedName(m.KVMResource); len(errs) > 0 || !strings.Contains(m.KVMResource, "/") {
+			wrong("vm-kvm-resource", m.KVMResource, "must be the resource of a device plugin, such as devices.kubevirt.io/kvm")
+		}
+	}
+	if m.KVMGroup < 0 || m.KVMGroup > math.MaxInt32 {
+		wrong("vm-kvm-group", m.KVMGroup, "must be the ID of a group, from 0 to %d", math.MaxInt32)
 	}
 	switch qemu.Accelerator(m.Accelerator) {
 	case qemu.AccelAuto, qemu.AccelKVM, qemu.AccelTCG:
@@ -324,6 +341,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 	openers[pod.Name] = func() (virtualmachine.Driver, error) {
 		return pod.Open(pod.Options{
 			Config: mgr.GetConfig(), Namespaces: o.Namespaces, LauncherImage: o.Machines.LauncherImage, GuestImage: o.Machines.GuestImage,
+			KVMResource: o.Machines.KVMResource, KVMGroup: o.Machines.KVMGroup,
 		})
 	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})

@@ -307,7 +307,7 @@ func TestDial(t *testing.T) {
 	launchers := newSimulated()
 	defer launchers.endAll()
 	machine := newMachine()
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: ""}, images{}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: ""}, images{}, kvm{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}

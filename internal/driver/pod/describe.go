@@ -50,6 +50,8 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		s.Identity = identityOf(pod)
 	}
 	s.ID, s.Run = pod.Name, pod.Annotations[annotationRun]
+	definition, _ := definitionOf(pod)
+	s.Emulated = !definition.KVM
 	stopped := rec.Stopped && rec.Run == s.Run
 	switch status := machineStatus(pod); {
 	case isOver(pod):
@@ -145,7 +147,6 @@ func describeStart(s *backend.Server, pod *corev1.Pod, status *corev1.ContainerS
 
 // describeRunning describes a Pod whose container runs.
 func describeRunning(s *backend.Server, pod *corev1.Pod, secret *corev1.Secret, rec *record) {
-	s.Emulated = true
 	for _, ip := range pod.Status.PodIPs {
 		s.Addresses = append(s.Addresses, ip.IP)
 	}

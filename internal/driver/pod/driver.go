@@ -54,6 +54,10 @@ type Options struct {
 	Namespaces []string
 	// LauncherImage is the image of the launcher, GuestImage that of the default guest.
 	LauncherImage, GuestImage string
+	// KVMResource is the resource of the device plugin that provides /dev/kvm, such as devices.kubevirt.io/kvm; empty means that
+	// processors are emulated. KVMGroup is the group that may open the device; 0 means none.
+	KVMResource string
+	KVMGroup    int64
 
 	// forward replaces the port forwarding of the API server in tests.
 	forward func(ctx context.Context, pod *corev1.Pod, port int32) (net.Conn, error)
@@ -65,6 +69,7 @@ var step = func(string) {}
 // Driver runs machines.
 type Driver struct {
 	images     images
+	kvm        kvm
 	host       backend.Host
 	namespaces []string // those of the manager; empty means all
 	// client reads from the API server, cache from the watches.
@@ -129,6 +134,7 @@ func Open(options Options) (*Driver, error) {
 	}
 	d := &Driver{
 		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
+		kvm:    kvm{resource: corev1.ResourceName(options.KVMResource), group: options.KVMGroup},
 		notify: func(backend.Identity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{},
 	}
 	var err error
@@ -223,7 +229,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, Sleep: true, Disks: true, Service: true, Agent: true, Emulated: true}
+	return backend.Capabilities{Pause: true, Sleep: true, Disks: true, Service: true, Agent: true, Emulated: d.kvm.resource == ""}
 }
 
 // Host implements backend.Driver. The host is the cluster.
@@ -280,7 +286,15 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	if err != nil {
 		return backend.Server{}, err
 	}
+	return d.describe(secret, pod)
+}
+
+// describe is the function describe with what is known to this driver alone.
+func (d *Driver) describe(secret *corev1.Secret, pod *corev1.Pod) (backend.Server, error) {
 	server, err := describe(secret, pod, time.Now())
+	if pod == nil {
+		server.Emulated = d.kvm.resource == "" // as the next run
+	}
 	d.addProgress(&server, pod)
 	d.addSleep(&server)
 	server.Usage = d.usageOf(&server)
@@ -312,13 +326,10 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	}
 	var all []backend.Server
 	for uid, secret := range known {
-		server, err := describe(secret, running[uid], time.Now())
+		server, err := d.describe(secret, running[uid])
 		if err != nil {
 			return nil, err
 		}
-		d.addProgress(&server, running[uid])
-		d.addSleep(&server)
-		server.Usage = d.usageOf(&server)
 		all = append(all, server)
 	}
 	slices.SortFunc(all, func(a, b backend.Server) int { return strings.Compare(string(a.UID), string(b.UID)) })

@@ -61,6 +61,9 @@ const (
 	// diskOverhead is the part of a disk, 1/16, that its claim has in addition, for the file system of the volume and the
 	// tables of qcow2.
 	diskOverhead = 16
+	// tableParts is the part of the memory of a guest, 1/256, that page tables have in addition with hardware virtualization: those of the
+	// processors, and those of QEMU.
+	tableParts = 256
 	// usualGrace is how long a guest has to power off if somebody else deletes its Pod, in seconds.
 	usualGrace = 60
 	// firstReadyPort is the port of the readiness probe; the next one that the guest does not have.
@@ -140,11 +143,31 @@ func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 // images are the images of a Pod.
 type images struct{ launcher, guest string }
 
+// kvm is how Pods get hardware virtualization.
+type kvm struct {
+	// resource is that of the device plugin; empty means that processors are emulated.
+	resource corev1.ResourceName
+	// group is that of the device; 0 means that the launcher needs none.
+	group int64
+}
+
+// addTo adds the device to a Pod.
+func (k kvm) addTo(spec *corev1.PodSpec) {
+	if k.resource == "" {
+		return
+	}
+	resources := &spec.Containers[0].Resources
+	resources.Requests[k.resource], resources.Limits[k.resource] = resource.MustParse("1"), resource.MustParse("1")
+	if k.group != 0 {
+		spec.SecurityContext.SupplementalGroups = []int64{k.group}
+	}
+}
+
 // newPod returns the Pod of the run of a record. mustBeAsleep means that the machine is certainly asleep. It has what Pod Security "restricted" demands.
-func newPod(rec *record, images images, mustBeAsleep bool) (*corev1.Pod, error) {
+func newPod(rec *record, images images, kvm kvm, mustBeAsleep bool) (*corev1.Pod, error) {
 	machine := rec.Started
 	definition := newDefinition(machine)
-	definition.Asleep, definition.Epoch = mustBeAsleep, rec.Epoch
+	definition.Asleep, definition.Epoch, definition.KVM = mustBeAsleep, rec.Epoch, kvm.resource != ""
 	raw, err := json.Marshal(definition)
 	if err != nil {
 		return nil, err
@@ -184,6 +207,7 @@ func newPod(rec *record, images images, mustBeAsleep bool) (*corev1.Pod, error) 
 	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = rec.Run, rec.SeedSum
 	addTemplate(pod, machine.PodTemplate)
 	addVolumes(&pod.Spec, machine, images)
+	kvm.addTo(&pod.Spec)
 	return pod, nil
 }
 
@@ -257,7 +281,12 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 
 // newResources returns the resources of a Pod. The processors have no limit: QEMU has other threads, too.
 func newResources(d *launcher.Definition) corev1.ResourceRequirements {
-	bytes := d.MemoryBytes + launcherMemory + d.CPUs*(d.CodeMiB<<20)
+	bytes := d.MemoryBytes + launcherMemory
+	if d.KVM {
+		bytes += d.MemoryBytes / tableParts
+	} else {
+		bytes += d.CPUs * (d.CodeMiB << 20)
+	}
 	if d.Display {
 		bytes += displayMemory
 	}

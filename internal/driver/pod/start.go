@@ -91,7 +91,7 @@ func (d *Driver) begin(
 			return err
 		}
 	}
-	next, err := newPod(rec, d.images, mustBeAsleep)
+	next, err := newPod(rec, d.images, d.kvm, mustBeAsleep)
 	if err != nil {
 		return err
 	}

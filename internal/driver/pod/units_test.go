@@ -60,7 +60,7 @@ func TestValidate(t *testing.T) {
 
 func TestPod(t *testing.T) {
 	machine := newMachine()
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,6 +102,33 @@ func TestPod(t *testing.T) {
 	}
 }
 
+// With a device plugin for KVM, the Pod requests its device, and memory for page tables instead of translated code.
+func TestPodWithKVM(t *testing.T) {
+	const device = "devices.kubevirt.io/kvm"
+	machine := newMachine()
+	rec := &record{Started: &machine, Run: "run", SeedSum: "sum"}
+	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{resource: device, group: 107}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resources := pod.Spec.Containers[0].Resources
+	if requested, limit := resources.Requests[device], resources.Limits[device]; requested.Value() != 1 || limit.Value() != 1 {
+		t.Errorf("resources %+v", resources)
+	}
+	if got, want := resources.Requests.Memory().Value(), int64(512+64+2)<<20; got != want || resources.Limits.Memory().Value() != want {
+		t.Errorf("requests memory %d, want %d", got, want)
+	}
+	if groups := pod.Spec.SecurityContext.SupplementalGroups; !slices.Equal(groups, []int64{107}) {
+		t.Errorf("groups %v", groups)
+	}
+	if definition, ok := definitionOf(pod); !ok || !definition.KVM {
+		t.Errorf("definition %+v", definition)
+	}
+	if server, err := describe(nil, pod, time.Now()); err != nil || server.Emulated {
+		t.Errorf("emulated %t, %v", server.Emulated, err)
+	}
+}
+
 // A Pod in the cache describes a machine as that in the API does.
 func TestSlim(t *testing.T) {
 	machine := newMachine()
@@ -110,7 +137,7 @@ func TestSlim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
+	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +176,7 @@ func TestPodTemplate(t *testing.T) {
 			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
 		},
 	}
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,7 +230,7 @@ func TestReadyPortIsFree(t *testing.T) {
 func TestImageWithItsDisk(t *testing.T) {
 	machine := newMachine()
 	machine.Image, machine.DiskBytes = &v1alpha1.Image{Container: "disk:v1", Agent: ptr.To(false)}, 1<<30
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +273,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	w.rec = record{Machine: newMachine(), Run: "one"}
 	var err error
-	if w.pod, err = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, false); err != nil {
+	if w.pod, err = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, kvm{}, false); err != nil {
 		t.Fatal(err)
 	}
 	w.pod.Spec.NodeName = "a"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
@@ -145,13 +146,8 @@ func (l *launch) cpuModel() string {
 	return "max"
 }
 
-// processors identifies the processors for saved memory. Those of the host matter with hardware virtualization only.
-func (l *launch) processors() string {
-	if l.kvm {
-		return l.cpuModel() + " of " + hostCPU()
-	}
-	return l.cpuModel()
-}
+// processors identifies the processors for saved memory.
+func (l *launch) processors() string { return savedmemory.Processors(l.cpuModel(), l.kvm) }
 
 // shape returns a digest of all devices that a machine has from its start to its end. Memory that was saved with other ones
 // cannot be loaded. What a guest boots is not part of it.

@@ -1,13 +1,7 @@
 package qemu
 
 import (
-	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
@@ -76,27 +70,4 @@ func (d *Driver) checkSaved() error {
 			"--vm-state-max allows: wake or delete a machine, delete a snapshot, or increase the limit", limit)
 	}
 	return nil
-}
-
-// hostCPU identifies the processors of this host, on which the model "host" depends.
-func hostCPU() string {
-	raw, err := os.ReadFile(cpuInfo)
-	if err != nil {
-		return "unknown"
-	}
-	first, _, _ := bytes.Cut(raw, []byte("\n\n"))
-	var name, flags string
-	for line := range strings.Lines(string(first)) {
-		key, value, _ := strings.Cut(line, ":")
-		switch strings.TrimSpace(key) {
-		case "model name":
-			name = strings.TrimSpace(value)
-		case "flags", "Features":
-			all := strings.Fields(value)
-			slices.Sort(all)
-			flags = strings.Join(all, " ")
-		}
-	}
-	sum := sha256.Sum256([]byte(flags))
-	return fmt.Sprintf("%s, features %s", name, hex.EncodeToString(sum[:4]))
 }
