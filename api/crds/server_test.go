@@ -399,6 +399,7 @@ func TestRefusedChanges(t *testing.T) {
 		{"another driver", `{"spec":{"driver":"other"}}`, "the server stays where it was created"},
 		{"another snapshot for a restore", `{"spec":{"restore":{"snapshot":"b"}}}`, "change spec.restore.requestedAt, too"},
 		{"a StorageClass", `{"spec":{"storageClassName":"fast"}}`, "the disk stays in its volume"},
+		{"no claims", `{"spec":{"ephemeral":true}}`, "the disks are in other volumes"},
 		{"no driver", `{"spec":{"driver":null}}`, "cannot be set or removed later"},
 	} {
 		_, err := machines.Patch(t.Context(), "test", types.MergePatchType, []byte(tt.patch), metav1.PatchOptions{})

@@ -68,7 +68,7 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 	if d.Display {
 		args = append(args, display.Arguments()...)
 	}
-	for _, disk := range d.allDisks() {
+	for _, disk := range d.AllDisks() {
 		if disk.Name == rootDisk {
 			args = append(args, drive(disk.Name, l.diskPath(disk), "qcow2", l.base, "bootindex=1")...)
 		} else {

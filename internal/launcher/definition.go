@@ -99,6 +99,8 @@ type Definition struct {
 	NoAgent bool `json:"noAgent,omitempty"`
 	// DiskBytes is the size of the root disk; 0 means that of the image, or that there is no disk.
 	DiskBytes int64 `json:"diskBytes,omitempty"`
+	// Ephemeral means that the volumes of the disks end with the Pod.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Disks are the other disks.
 	Disks []Disk `json:"disks,omitempty"`
 	// Ports are the ports of the guest that are reached at the address of the Pod.
@@ -150,11 +152,14 @@ func parsePort(text string) (p Port, err error) {
 // HasDisk reports whether the machine has a root disk.
 func (d *Definition) HasDisk() bool { return d.Image || d.DiskBytes > 0 }
 
+// CanSleep reports whether the machine has a volume for its memory that the next Pod has, too.
+func (d *Definition) CanSleep() bool { return d.HasDisk() && !d.Ephemeral }
+
 // OwnSystem reports whether the machine runs something else than the default guest.
 func (d *Definition) OwnSystem() bool { return d.Image || d.ImageURL != "" }
 
-// allDisks returns the disks of the machine, the root disk first.
-func (d *Definition) allDisks() (disks []Disk) {
+// AllDisks returns the disks of the machine, the root disk first.
+func (d *Definition) AllDisks() (disks []Disk) {
 	if d.HasDisk() {
 		disks = append(disks, Disk{Name: rootDisk, Bytes: d.DiskBytes})
 	}

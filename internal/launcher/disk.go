@@ -97,7 +97,7 @@ func (l *launcher) diskPath(disk Disk) string {
 
 // makeDisks creates the disks, or grows them.
 func (l *launcher) makeDisks(ctx context.Context) error {
-	for _, disk := range l.definition.allDisks() {
+	for _, disk := range l.definition.AllDisks() {
 		if err := l.makeDisk(ctx, disk); err != nil {
 			return fmt.Errorf("the %s disk: %w", disk.Name, err)
 		}

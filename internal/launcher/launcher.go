@@ -135,7 +135,7 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 	if err == nil {
 		l.searchDomains = searchDomains(string(raw))
 	}
-	for _, disk := range l.definition.allDisks() {
+	for _, disk := range l.definition.AllDisks() {
 		if err := l.lockVolume(ctx, filepath.Dir(l.diskPath(disk))); err != nil {
 			return nil, fmt.Errorf("the %s disk: %w", disk.Name, err)
 		}

@@ -23,7 +23,7 @@ func (l *launcher) serveMemory(w http.ResponseWriter, r *http.Request) {
 // serveGrow grows a disk. It never shrinks one.
 func (l *launcher) serveGrow(w http.ResponseWriter, r *http.Request) {
 	l.change(w, r, func(bytes int64) error {
-		disks, name := l.definition.allDisks(), r.URL.Query().Get(DiskParameter)
+		disks, name := l.definition.AllDisks(), r.URL.Query().Get(DiskParameter)
 		i := slices.IndexFunc(disks, func(disk Disk) bool { return disk.Name == name })
 		if i < 0 {
 			return fmt.Errorf("the machine was started without a disk %q", name)

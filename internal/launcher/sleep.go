@@ -94,8 +94,8 @@ func (l *launcher) serveSleep(w http.ResponseWriter, r *http.Request) {
 
 // saveMemory saves the memory of the machine, whose processors are halted afterwards. If it fails, the machine is as it was.
 func (l *launcher) saveMemory(conn *qmp.Client) error {
-	if !l.definition.HasDisk() {
-		return errors.New("the machine has no root disk, whose volume its memory would be in; set spec.action to active or stopped")
+	if !l.definition.CanSleep() {
+		return errors.New("the machine has no root disk whose volume it keeps, and its memory would be in; set spec.action to active or stopped")
 	}
 	ctx := context.Background() // each step has a timeout
 	saved := &savedMemory{Memory: savedmemory.Memory{CPU: l.processors(), Shape: l.shape}, Epoch: l.definition.Epoch}
@@ -177,7 +177,7 @@ func discardMemory(dir string) error {
 
 // diskPaths returns the files that the guest writes to.
 func (l *launcher) diskPaths() (paths []string) {
-	for _, disk := range l.definition.allDisks() {
+	for _, disk := range l.definition.AllDisks() {
 		paths = append(paths, l.diskPath(disk))
 	}
 	return paths
@@ -199,7 +199,7 @@ func (l *launcher) shapeOf(guest *guestimage.Guest) string {
 // findMemory finds the saved memory that the machine goes on with, if there is one. The error is a savedmemory.UnusableError if the
 // machine was asleep, and its memory does not fit it; then it has no memory any more.
 func (l *launcher) findMemory() error {
-	if !l.definition.HasDisk() {
+	if !l.definition.CanSleep() {
 		return nil
 	}
 	saved, err := l.readMemory()

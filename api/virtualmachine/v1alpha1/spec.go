@@ -57,9 +57,11 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || !has(self.ports) || self.ports.all(a, self.ports.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="with service, each port and protocol may be in spec.ports once",fieldPath=".ports"
 // +kubebuilder:validation:XValidation:rule="!has(self.snapshots) || !has(self.snapshots.memory) || !self.snapshots.memory || ((!has(self.firmware) || self.firmware != 'uefi') && (!has(self.disks) || self.disks.all(d, !has(d.virtualDisk))))",message="the memory of a machine with UEFI firmware or VirtualDisks cannot be in a snapshot: remove the field",fieldPath=".snapshots.memory"
 // +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName)",message="cannot be set or removed later: the disk stays in its volume. Create another VirtualMachine",fieldPath=".storageClassName"
+// +kubebuilder:validation:XValidation:rule="(has(self.ephemeral) && self.ephemeral) == (has(oldSelf.ephemeral) && oldSelf.ephemeral)",message="cannot be changed: the disks are in other volumes. Create another VirtualMachine",fieldPath=".ephemeral"
+// +kubebuilder:validation:XValidation:rule="!has(self.ephemeral) || !self.ephemeral || !has(self.diskPolicy) || self.diskPolicy != 'Retain'",message="the disk of an ephemeral machine cannot be kept: remove the field",fieldPath=".diskPolicy"
 type VirtualMachineSpec struct {
 	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
-	// memory; it goes on where it was when it is active again. The driver qemu supports that.
+	// memory; it goes on where it was when it is active again. The drivers qemu and pod support that.
 	// +optional
 	// +kubebuilder:default=active
 	Action Action `json:"action,omitempty"`
@@ -78,7 +80,7 @@ type VirtualMachineSpec struct {
 	RestartPolicy RestartPolicy `json:"restartPolicy,omitempty"`
 
 	// Times at which the machine is put to sleep and wakes, while action is active: the
-	// last one that has passed counts. The driver qemu supports that.
+	// last one that has passed counts. The drivers qemu and pod support that.
 	// +optional
 	PowerSchedule *PowerSchedule `json:"powerSchedule,omitempty"`
 
@@ -100,7 +102,7 @@ type VirtualMachineSpec struct {
 	// +optional
 	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
-	// Snapshots of the machine on a schedule. The driver qemu supports that.
+	// Snapshots of the machine on a schedule. The drivers qemu and pod support that.
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
@@ -197,6 +199,11 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is in a volume of this class. Create another VirtualMachine"
 	StorageClassName string `json:"storageClassName,omitempty"`
+
+	// Whether the machine has new disks at each start, on the storage of its node, instead
+	// of PersistentVolumeClaims, for the driver pod. Such a machine cannot sleep.
+	// +optional
+	Ephemeral bool `json:"ephemeral,omitempty"`
 
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.

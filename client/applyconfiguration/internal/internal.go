@@ -1805,6 +1805,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: driver
       type:
         scalar: string
+    - name: ephemeral
+      type:
+        scalar: boolean
     - name: evictionPolicy
       type:
         scalar: string

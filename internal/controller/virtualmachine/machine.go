@@ -37,7 +37,7 @@ func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machin
 		CPUModel:    vm.Spec.CPUModel,
 		Display:     newDisplay(vm.Spec.Display),
 		Disks:       newDisks(vm.Spec.Disks),
-		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName, EvictionPolicy: vm.Spec.EvictionPolicy,
+		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName, Ephemeral: vm.Spec.Ephemeral, EvictionPolicy: vm.Spec.EvictionPolicy,
 		Set:              vm.Labels[v1alpha1.LabelSet],
 		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 		SleepsOnSchedule: vm.Spec.PowerSchedule != nil,

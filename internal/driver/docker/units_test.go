@@ -119,6 +119,7 @@ func TestValidate(t *testing.T) {
 		{"a restore", func(m *backend.Machine) { m.IsRestored = true }, "spec.restore"},
 		{"an eviction policy", func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionStop }, "spec.evictionPolicy"},
 		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},
+		{"new disks at each start", func(m *backend.Machine) { m.Ephemeral = true }, "spec.ephemeral"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

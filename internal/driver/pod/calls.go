@@ -22,7 +22,7 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 	if err := d.checkMachine(&machine); err != nil {
 		return err
 	}
-	if disks := disksOf(&machine); len(disks) > 0 {
+	if disks := claimedDisks(&machine); len(disks) > 0 {
 		// A machine that exists gets no new claim instead of a lost one.
 		secret, err := read[corev1.Secret](ctx, d.client, machine.Identity)
 		if err != nil || secret != nil {

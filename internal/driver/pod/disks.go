@@ -47,9 +47,17 @@ func disksOf(machine *backend.Machine) (disks []backend.Disk) {
 	return append(disks, machine.Disks...)
 }
 
-// hasDisk reports whether a machine has a disk with a name.
-func hasDisk(machine *backend.Machine, name string) bool {
-	return slices.ContainsFunc(disksOf(machine), func(disk backend.Disk) bool { return disk.Name == name })
+// claimedDisks returns those that are in claims.
+func claimedDisks(machine *backend.Machine) []backend.Disk {
+	if machine.Ephemeral {
+		return nil
+	}
+	return disksOf(machine)
+}
+
+// hasClaimed reports whether a machine has a disk with a name in a claim.
+func hasClaimed(machine *backend.Machine, name string) bool {
+	return slices.ContainsFunc(claimedDisks(machine), func(disk backend.Disk) bool { return disk.Name == name })
 }
 
 // newClaim returns the claim of a disk.
@@ -130,10 +138,10 @@ func (d *Driver) makeClaim(ctx context.Context, machine *backend.Machine, disk b
 // makeClaims creates the claims of disks that a machine did not have before, and sets what happens to those that are removed. A claim
 // of an earlier disk that is gone is an error: the machine does not start with an empty disk instead.
 func (d *Driver) makeClaims(ctx context.Context, machine, before *backend.Machine, claims map[string]*corev1.PersistentVolumeClaim) (err error) {
-	for _, disk := range disksOf(machine) {
+	for _, disk := range claimedDisks(machine) {
 		claim := claims[disk.Name]
 		switch {
-		case claim == nil && hasDisk(before, disk.Name):
+		case claim == nil && hasClaimed(before, disk.Name):
 			return fmt.Errorf("the PersistentVolumeClaim %s/%s with the %s disk is gone; restore it, or delete the VirtualMachine", machine.Namespace, claimName(machine.UID, disk.Name), disk.Name)
 		case claim == nil:
 			if claims[disk.Name], err = d.makeClaim(ctx, machine, disk); err != nil {
@@ -161,7 +169,7 @@ func (d *Driver) growClaims(ctx context.Context, machine *backend.Machine, claim
 	for i := range machine.Disks {
 		sizes[machine.Disks[i].Name] = &machine.Disks[i].SizeBytes
 	}
-	for _, disk := range disksOf(machine) {
+	for _, disk := range claimedDisks(machine) {
 		reason := ""
 		if *sizes[disk.Name], reason, err = d.growClaim(ctx, claims[disk.Name], disk.SizeBytes); err != nil {
 			return "", err
@@ -214,7 +222,7 @@ func (d *Driver) removeClaims(ctx context.Context, claims map[string]*corev1.Per
 
 // removeOthers deletes the claims of disks that a machine, which has no Pod, no longer has. It does not wait for their end.
 func (d *Driver) removeOthers(ctx context.Context, machine *backend.Machine, claims map[string]*corev1.PersistentVolumeClaim) error {
-	err := d.removeClaims(ctx, claims, func(disk string) bool { return disk == rootDisk || hasDisk(machine, disk) })
+	err := d.removeClaims(ctx, claims, func(disk string) bool { return disk == rootDisk || hasClaimed(machine, disk) })
 	if errors.Is(err, backend.ErrInProgress) {
 		return nil
 	}

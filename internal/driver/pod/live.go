@@ -74,10 +74,10 @@ func liveChanges(rec *record, pod *corev1.Pod) (change liveChange) {
 		return change
 	}
 	has := map[string]int64{}
-	for _, disk := range disksOf(rec.Started) {
+	for _, disk := range claimedDisks(rec.Started) {
 		has[disk.Name] = disk.SizeBytes
 	}
-	for _, disk := range disksOf(&rec.Machine) {
+	for _, disk := range claimedDisks(&rec.Machine) {
 		if size := has[disk.Name]; size > 0 && size < disk.SizeBytes {
 			change.disks = append(change.disks, disk)
 		}

@@ -2,6 +2,7 @@ package pod
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -37,11 +38,18 @@ func Validate(machine *backend.Machine) error {
 	if machine.SleepsAtShutdown {
 		return wrong("spec.onHostShutdown", "machines of the driver pod are on no host; remove the field, or use the driver qemu")
 	}
-	if machine.SleepsOnSchedule && machine.DiskBytes == 0 {
-		return wrong("spec.powerSchedule", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or remove the field")
+	const memory = "the driver pod saves the memory of machines that sleep to the PersistentVolumeClaim of their root disk; "
+	canSleep := machine.DiskBytes > 0 && !machine.Ephemeral
+	if machine.SleepsOnSchedule && !canSleep {
+		return wrong("spec.powerSchedule", memory+"set spec.resource.rootDisk without spec.ephemeral, or remove the field")
 	}
-	if machine.EvictionPolicy == v1alpha1.EvictionSleep && machine.DiskBytes == 0 {
-		return wrong("spec.evictionPolicy", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or another policy")
+	if machine.EvictionPolicy == v1alpha1.EvictionSleep && !canSleep {
+		return wrong("spec.evictionPolicy", memory+"set spec.resource.rootDisk without spec.ephemeral, or another policy")
+	}
+	if machine.Ephemeral {
+		if err := validateEphemeral(machine); err != nil {
+			return err
+		}
 	}
 	if machine.SleepsWhenIdle {
 		return wrong("spec.idle", "the driver pod does not know which machines are idle; remove the field, or use the driver qemu")
@@ -57,6 +65,26 @@ func Validate(machine *backend.Machine) error {
 	}
 	if seed := machine.Seed; seed != nil && len(seed.UserData)+len(seed.NetworkData) > maxSeed {
 		return wrong("spec.cloudInit", fmt.Sprintf("the driver pod has room for %d KiB of cloud-init data", maxSeed>>10))
+	}
+	return nil
+}
+
+// validateEphemeral rejects what a machine without claims cannot have.
+func validateEphemeral(machine *backend.Machine) error {
+	isKept := func(disk backend.Disk) bool { return disk.Retain }
+	for _, field := range []struct {
+		name    string
+		isGiven bool
+	}{
+		{"spec.storageClassName", machine.StorageClass != ""},
+		{"spec.snapshots", machine.TakesSnapshots},
+		{"spec.restore", machine.IsRestored},
+		{"spec.image.snapshot", machine.Snapshot != ""},
+		{"spec.disks[].deletePolicy", slices.ContainsFunc(machine.Disks, isKept)},
+	} {
+		if field.isGiven {
+			return &backend.FieldError{Field: field.name, Message: "the disks of an ephemeral machine are in no PersistentVolumeClaims; remove the field, or spec.ephemeral"}
+		}
 	}
 	return nil
 }

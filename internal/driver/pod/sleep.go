@@ -93,8 +93,8 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 	case !isOff && (pod.DeletionTimestamp != nil || !isOn(pod)):
 		return backend.ErrInProgress
 	case !isOff:
-		if definition, readable := definitionOf(pod); readable && !definition.HasDisk() {
-			return fmt.Errorf("%w: the memory of a machine of the driver pod that sleeps is in the volume of its root disk, and this machine has none; "+
+		if definition, readable := definitionOf(pod); readable && !definition.CanSleep() {
+			return fmt.Errorf("%w: the memory of a machine of the driver pod that sleeps is in the PersistentVolumeClaim of its root disk, and this machine has none; "+
 				"set spec.action to active or stopped", backend.ErrInvalid)
 		}
 		if failed := d.lastSleep(id.UID, pod.UID); failed != nil {

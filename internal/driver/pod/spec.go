@@ -110,7 +110,7 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 	d := launcher.Definition{
 		UID: string(machine.UID), Namespace: machine.Namespace, Name: machine.Name,
 		CPUs: machine.MilliCPU / 1000, CPUModel: machine.CPUModel, MemoryBytes: machine.MemoryBytes, CodeMiB: guestCode,
-		Display: machine.Display != "", DiskBytes: machine.DiskBytes, ReadyPort: firstReadyPort, SleepWhenEvicted: machine.EvictionPolicy == v1alpha1.EvictionSleep,
+		Display: machine.Display != "", DiskBytes: machine.DiskBytes, Ephemeral: machine.Ephemeral, ReadyPort: firstReadyPort, SleepWhenEvicted: machine.EvictionPolicy == v1alpha1.EvictionSleep,
 	}
 	for _, disk := range machine.Disks {
 		d.Disks = append(d.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
@@ -273,9 +273,11 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 		if disk.Name != rootDisk {
 			volume, path = "disk-"+disk.Name, filepath.Join(launcher.DisksDir, disk.Name)
 		}
-		add(volume, path, false, corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(machine.UID, disk.Name)},
-		})
+		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(machine.UID, disk.Name)}}
+		if machine.Ephemeral {
+			source = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(claimSize(disk.SizeBytes))}}
+		}
+		add(volume, path, false, source)
 	}
 }
 
@@ -291,10 +293,18 @@ func newResources(d *launcher.Definition) corev1.ResourceRequirements {
 		bytes += displayMemory
 	}
 	memory := *resource.NewQuantity(bytes, resource.BinarySI)
-	return corev1.ResourceRequirements{
+	resources := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(d.CPUs, resource.DecimalSI), corev1.ResourceMemory: memory},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},
 	}
+	if d.Ephemeral {
+		var storage resource.Quantity
+		for _, disk := range d.AllDisks() {
+			storage.Add(claimSize(disk.Bytes))
+		}
+		resources.Requests[corev1.ResourceEphemeralStorage] = storage
+	}
+	return resources
 }
 
 // newProbe returns the probe for the guest agent. The launcher holds the response back until the agent answers.

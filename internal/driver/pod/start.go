@@ -40,7 +40,7 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	}
 	applied := withImage(machine, rec)
 	claims := map[string]*corev1.PersistentVolumeClaim{}
-	if rec.Run != "" || len(disksOf(&applied))+len(disksOf(&rec.Machine)) > 0 { // otherwise it never had one
+	if rec.Run != "" || len(claimedDisks(&applied))+len(claimedDisks(&rec.Machine)) > 0 { // otherwise it never had one
 		if claims, err = d.claims(ctx, machine.Identity); err != nil {
 			return err
 		}

@@ -46,7 +46,12 @@ func TestValidate(t *testing.T) {
 		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
 		"spec.restore":           func(m *backend.Machine) { m.IsRestored = true },
 		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },
-		"spec.cloudInit":         func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
+		"spec.storageClassName":  func(m *backend.Machine) { m.Ephemeral, m.StorageClass = true, "fast" },
+		"spec.image.snapshot":    func(m *backend.Machine) { m.Ephemeral, m.Snapshot = true, "uid" },
+		"spec.disks[].deletePolicy": func(m *backend.Machine) {
+			m.Ephemeral, m.Disks = true, []backend.Disk{{Name: "data", SizeBytes: 1 << 20, Retain: true}}
+		},
+		"spec.cloudInit": func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
 	} {
 		machine := newMachine()
 		change(&machine)
@@ -126,6 +131,28 @@ func TestPodWithKVM(t *testing.T) {
 	}
 	if server, err := describe(nil, pod, time.Now()); err != nil || server.Emulated {
 		t.Errorf("emulated %t, %v", server.Emulated, err)
+	}
+}
+
+// The disks of an ephemeral machine are on the storage of the node, which the scheduler counts.
+func TestEphemeralPod(t *testing.T) {
+	machine := newMachine()
+	machine.Ephemeral, machine.DiskBytes, machine.Disks = true, 1<<30, []backend.Disk{{Name: "data", SizeBytes: 1 << 30}}
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const limit = 1089 << 20 // 1 GiB, 1/16, and 1 MiB
+	for _, volume := range pod.Spec.Volumes {
+		if isDisk := strings.HasPrefix(volume.Name, "disk"); isDisk && (volume.EmptyDir == nil || volume.EmptyDir.SizeLimit.Value() != limit) {
+			t.Errorf("volume %+v", volume)
+		}
+	}
+	if got := pod.Spec.Containers[0].Resources.Requests.StorageEphemeral().Value(); got != 2*limit {
+		t.Errorf("it requests storage of %d bytes", got)
+	}
+	if definition, ok := definitionOf(pod); !ok || definition.CanSleep() {
+		t.Errorf("definition %+v", definition)
 	}
 }
 

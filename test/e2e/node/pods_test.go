@@ -89,6 +89,7 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"deleted, it leaves nothing", deleteInPod},
 		{"a machine moves to another node with its memory", movedInPod},
 		{"an autoscaler scales a set of machines", autoscaledInPod},
+		{"a machine has new disks at each start", ephemeralInPod},
 		{"a machine downloads its image", imageInPod},
 		{"the manager killed as soon as a machine is created, it runs", createdAndKilledInPod},
 	} {

@@ -13,7 +13,7 @@ import (
 // VirtualMachineSpec is the desired machine.
 type VirtualMachineSpecApplyConfiguration struct {
 	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
-	// memory; it goes on where it was when it is active again. The driver qemu supports that.
+	// memory; it goes on where it was when it is active again. The drivers qemu and pod support that.
 	Action *virtualmachinev1alpha1.Action `json:"action,omitempty"`
 	// Size of the machine.
 	Resource *ResourcesApplyConfiguration `json:"resource,omitempty"`
@@ -87,6 +87,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// StorageClass of the PersistentVolumeClaims of the disks, for the driver pod. The
 	// default is that of the cluster.
 	StorageClassName *string `json:"storageClassName,omitempty"`
+	// Whether the machine has new disks at each start, on the storage of its node, instead
+	// of PersistentVolumeClaims, for the driver pod. Such a machine cannot sleep.
+	Ephemeral *bool `json:"ephemeral,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -301,6 +304,14 @@ func (b *VirtualMachineSpecApplyConfiguration) WithEvictionPolicy(value virtualm
 // If called multiple times, the StorageClassName field is set to the value of the last call.
 func (b *VirtualMachineSpecApplyConfiguration) WithStorageClassName(value string) *VirtualMachineSpecApplyConfiguration {
 	b.StorageClassName = &value
+	return b
+}
+
+// WithEphemeral sets the Ephemeral field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Ephemeral field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithEphemeral(value bool) *VirtualMachineSpecApplyConfiguration {
+	b.Ephemeral = &value
 	return b
 }
 

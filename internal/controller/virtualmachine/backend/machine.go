@@ -68,6 +68,8 @@ type Machine struct {
 	// machines are Pods.
 	PodTemplate  *v1alpha1.PodTemplate `json:"podTemplate,omitempty"`
 	StorageClass string                `json:"storageClass,omitempty"`
+	// Ephemeral means that such a machine has new disks at each start.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 	// EvictionPolicy is what happens when that Pod is evicted; empty means the default.
 	EvictionPolicy v1alpha1.EvictionPolicy `json:"evictionPolicy,omitempty"`
 	// Set is the name of the VirtualMachineSet of the server; empty means none. A Pod has it as a label, for autoscalers.
@@ -86,6 +88,8 @@ func (m *Machine) RejectPodFields() error {
 		return &FieldError{Field: "spec.evictionPolicy", Message: message}
 	case m.StorageClass != "":
 		return &FieldError{Field: "spec.storageClassName", Message: message}
+	case m.Ephemeral:
+		return &FieldError{Field: "spec.ephemeral", Message: message}
 	}
 	return nil
 }

@@ -150,6 +150,7 @@ func immutable(machine, wanted *v1alpha1.VirtualMachineSpec) []string {
 	add(!equality.Semantic.DeepEqual(machine.Image, wanted.Image), "image")
 	add(machine.Driver != wanted.Driver, "driver")
 	add(machine.StorageClassName != wanted.StorageClassName, "storageClassName")
+	add(machine.Ephemeral != wanted.Ephemeral, "ephemeral")
 	add(shrinks(machine.Resource.RootDisk, wanted.Resource.RootDisk), "resource.rootDisk")
 	for _, disk := range wanted.Disks {
 		i := slices.IndexFunc(machine.Disks, func(d v1alpha1.Disk) bool { return d.Name == disk.Name })
