@@ -38,14 +38,14 @@ const (
 
 // Dirs are the folders of a machine.
 type Dirs struct {
-	Run, Seed, Guest, Image, Disk, Disks string
+	Run, Seed, Guest, Image, Disk, Disks, Snapshot string
 	// ResolvConf is the file with the search domains.
 	ResolvConf string
 }
 
 // PodDirs are the folders in a Pod.
 func PodDirs() Dirs {
-	return Dirs{Run: RunDir, Seed: SeedDir, Guest: GuestDir, Image: ImageDir, Disk: DiskDir, Disks: DisksDir, ResolvConf: "/etc/resolv.conf"}
+	return Dirs{Run: RunDir, Seed: SeedDir, Guest: GuestDir, Image: ImageDir, Disk: DiskDir, Disks: DisksDir, Snapshot: SnapshotDir, ResolvConf: "/etc/resolv.conf"}
 }
 
 // launcher runs a machine.

@@ -80,6 +80,8 @@ type Driver struct {
 	mu     sync.Mutex
 	closed bool
 	notify func(backend.Identity)
+	// notifySnapshot is called with a snapshot whose objects have changed.
+	notifySnapshot func(backend.SnapshotIdentity)
 	// usage is the usage of each run.
 	usage map[types.UID]*measured
 	// imports are the Pods whose launchers are asked, or were asked, for the progress of an import, by their UIDs.
@@ -92,14 +94,21 @@ type Driver struct {
 	running context.Context
 }
 
-// ours selects the objects of machines.
-var ours = func() labels.Selector {
-	requirement, err := labels.NewRequirement(labelUID, selection.Exists, nil)
+// The objects of this driver: those of machines, those of snapshots, and all of both.
+var (
+	ofMachines  = having(labelUID)
+	ofSnapshots = having(labelSnapshot)
+	ofClusters  = having(labelCluster)
+)
+
+// having selects objects with a label.
+func having(label string) labels.Selector {
+	requirement, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
 		panic(err) // it is constant
 	}
 	return labels.NewSelector().Add(*requirement)
-}()
+}
 
 // Only a manager with this driver has these permissions: RBAC cannot limit them to the objects of machines.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;delete
@@ -107,7 +116,7 @@ var ours = func() labels.Selector {
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;delete
 
 // Missing returns an error if the driver has not all its images.
@@ -129,7 +138,7 @@ func Open(options Options) (*Driver, error) {
 	}
 	d := &Driver{
 		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
-		notify: func(backend.Identity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{},
+		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -150,7 +159,9 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	d.host = backend.Host{ID: string(cluster), Name: "Kubernetes"}
-	kinds := cache.Options{Scheme: scheme, DefaultLabelSelector: ours, DefaultTransform: slim}
+	kinds := cache.Options{Scheme: scheme, DefaultTransform: slim, ByObject: map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Label: ofClusters}, &corev1.Secret{}: {Label: ofMachines}, &corev1.PersistentVolumeClaim{}: {Label: ofSnapshots},
+	}}
 	if len(options.Namespaces) > 0 {
 		kinds.DefaultNamespaces = map[string]cache.Config{}
 		for _, namespace := range options.Namespaces {
@@ -183,7 +194,7 @@ func (d *Driver) watch(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.Background())
 	d.running, d.cancel = running, cancel
 	d.watches.Go(func() { _ = d.cache.Start(running) }) // it ends with its context
-	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}} {
+	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}} {
 		informer, err := d.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch the Pods of machines: %w", err)
@@ -195,7 +206,7 @@ func (d *Driver) watch(ctx context.Context) error {
 		}
 	}
 	if !d.cache.WaitForCacheSync(ctx) {
-		return fmt.Errorf("%w: the watches of Pods and Secrets with the label %s do not begin; may the manager list and watch them?", backend.ErrUnavailable, labelUID)
+		return fmt.Errorf("%w: the watches of Pods, Secrets and PersistentVolumeClaims with the label %s do not begin; may the manager list and watch them?", backend.ErrUnavailable, labelCluster)
 	}
 	d.watches.Go(func() { d.sampleUsage(running) })
 	return nil
@@ -206,16 +217,26 @@ func (d *Driver) notifyObject(object any) {
 	if deleted, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = deleted.Obj
 	}
+	known, ok := object.(client.Object)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	notify, notifySnapshot := d.notify, d.notifySnapshot
+	d.mu.Unlock()
+	if id := snapshotOf(known); id.UID != "" {
+		notifySnapshot(id)
+		return
+	}
+	id := identityOf(known)
+	if id.UID == "" {
+		return
+	}
 	if pod, ok := object.(*corev1.Pod); ok {
 		d.followImport(pod)
 	}
-	if known, ok := object.(client.Object); ok {
-		d.mu.Lock()
-		notify := d.notify
-		d.mu.Unlock()
-		notify(identityOf(known))
-		d.followLive(identityOf(known))
-	}
+	notify(id)
+	d.followLive(id)
 }
 
 // Name implements backend.Driver.
@@ -295,7 +316,7 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	var secrets corev1.SecretList
 	var pods corev1.PodList
 	// Nothing below changes them. Copies of those of thousands of machines would take more memory than all else.
-	if err := errors.Join(d.cache.List(ctx, &secrets, client.UnsafeDisableDeepCopy), d.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy)); err != nil {
+	if err := errors.Join(d.cache.List(ctx, &secrets, client.UnsafeDisableDeepCopy), d.cache.List(ctx, &pods, client.MatchingLabelsSelector{Selector: ofMachines}, client.UnsafeDisableDeepCopy)); err != nil {
 		return nil, typed("list the Pods of machines", err)
 	}
 	known := map[types.UID]*corev1.Secret{}
