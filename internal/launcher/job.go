@@ -35,9 +35,6 @@ type Take struct {
 	Disks []string `json:"disks"`
 }
 
-// Fill makes the disks of a machine of a snapshot.
-type Fill struct{}
-
 // JobResult is how a job ended.
 type JobResult struct {
 	// Error is why it has failed; empty if it has not.
@@ -66,7 +63,7 @@ func RunJob(ctx context.Context, job Job, dirs Dirs, messages io.Writer) JobResu
 	case job.Take != nil:
 		result.Taken, err = job.Take.run(ctx, dirs)
 	case job.Fill != nil:
-		err = errors.New("not implemented")
+		err = job.Fill.run(ctx, dirs, messages)
 	}
 	if err != nil {
 		_, _ = fmt.Fprintf(messages, "The job has failed: %v\n", err) // a message only

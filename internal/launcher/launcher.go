@@ -139,6 +139,9 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 			return nil, fmt.Errorf("the %s disk: %w", disk.Name, err)
 		}
 	}
+	if err := l.finishRestore(l.definition.allDisks()); err != nil {
+		return nil, err
+	}
 	guest, err := l.findSystem()
 	if err != nil {
 		return nil, err

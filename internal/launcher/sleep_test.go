@@ -28,11 +28,12 @@ import (
 // helperVariable has the machine of a launcher that is killed: it runs this test binary.
 const helperVariable = "KEELSON_TEST_LAUNCHER"
 
-// helper is that machine, and the step at which its launcher and its QEMU are killed. Without a step, it prints all steps.
+// helper is that machine, or a fill of its disks, and the step at which its launcher and its QEMU are killed. Without a step, it prints all steps.
 type helper struct {
 	Definition Definition
 	Dirs       Dirs
 	Step       string
+	Fill       *Fill
 }
 
 func TestMain(m *testing.M) {
@@ -57,6 +58,12 @@ func runHelper(raw string) {
 		}
 	}
 	savedmemory.Step = step
+	if h.Fill != nil {
+		if err := h.Fill.run(context.Background(), h.Dirs, os.Stderr); err != nil {
+			panic(err)
+		}
+		os.Exit(0)
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		panic(err)
@@ -349,7 +356,7 @@ func TestMachineWithoutDiskDoesNotSleep(t *testing.T) {
 // runKilled runs a launcher that is killed at a step, with its QEMU, and returns the steps of one that is not.
 func (m *machine) runKilled(at string, sleep bool) (steps []string) {
 	m.Helper()
-	raw, err := json.Marshal(helper{m.definition, m.dirs, at})
+	raw, err := json.Marshal(helper{Definition: m.definition, Dirs: m.dirs, Step: at})
 	if err != nil {
 		m.Fatal(err)
 	}

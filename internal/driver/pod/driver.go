@@ -88,6 +88,8 @@ type Driver struct {
 	imports map[types.UID]string
 	// sleeps are the attempts to put machines to sleep, that are in progress or have failed, by the UIDs of the machines.
 	sleeps map[types.UID]*sleepTask
+	// fills are the machines whose end of a fill is being recorded, by their UIDs.
+	fills map[types.UID]bool
 	// live are the last attempts to change machines while they run, by the UIDs of the machines.
 	live map[types.UID]*liveTask
 	// running ends when the driver is closed.
@@ -138,7 +140,7 @@ func Open(options Options) (*Driver, error) {
 	}
 	d := &Driver{
 		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
-		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{},
+		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{}, fills: map[types.UID]bool{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -226,6 +228,10 @@ func (d *Driver) notifyObject(object any) {
 	d.mu.Unlock()
 	if id := snapshotOf(known); id.UID != "" {
 		notifySnapshot(id)
+		if machine := filledBy(known); machine.UID != "" {
+			notify(machine)
+			d.followFill(machine)
+		}
 		return
 	}
 	id := identityOf(known)
@@ -301,7 +307,11 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	if err != nil {
 		return backend.Server{}, err
 	}
-	server, err := describe(secret, pod, time.Now())
+	filling, err := d.readFill(ctx, d.cache, id)
+	if err != nil {
+		return backend.Server{}, err
+	}
+	server, err := describe(secret, pod, filling, time.Now())
 	d.addProgress(&server, pod)
 	d.addSleep(&server)
 	server.Usage = d.usageOf(&server)
@@ -316,16 +326,20 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	var secrets corev1.SecretList
 	var pods corev1.PodList
 	// Nothing below changes them. Copies of those of thousands of machines would take more memory than all else.
-	if err := errors.Join(d.cache.List(ctx, &secrets, client.UnsafeDisableDeepCopy), d.cache.List(ctx, &pods, client.MatchingLabelsSelector{Selector: ofMachines}, client.UnsafeDisableDeepCopy)); err != nil {
+	if err := errors.Join(d.cache.List(ctx, &secrets, client.UnsafeDisableDeepCopy), d.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy)); err != nil {
 		return nil, typed("list the Pods of machines", err)
 	}
 	known := map[types.UID]*corev1.Secret{}
-	running := map[types.UID]*corev1.Pod{}
+	running, filling := map[types.UID]*corev1.Pod{}, map[types.UID]*corev1.Pod{}
 	for i := range secrets.Items {
 		known[identityOf(&secrets.Items[i]).UID] = &secrets.Items[i]
 	}
 	for i := range pods.Items {
+		filling[filledBy(&pods.Items[i]).UID] = &pods.Items[i]
 		uid := identityOf(&pods.Items[i]).UID
+		if uid == "" {
+			continue // it works on volumes
+		}
 		running[uid] = &pods.Items[i]
 		if known[uid] == nil {
 			known[uid] = nil
@@ -333,7 +347,7 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	}
 	var all []backend.Server
 	for uid, secret := range known {
-		server, err := describe(secret, running[uid], time.Now())
+		server, err := describe(secret, running[uid], filling[uid], time.Now())
 		if err != nil {
 			return nil, err
 		}

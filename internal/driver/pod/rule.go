@@ -13,10 +13,12 @@ const maxSeed = 512 << 10
 // Validate rejects what this driver cannot do, regardless of the cluster. The error is a *backend.FieldError.
 func Validate(machine *backend.Machine) error {
 	wrong := func(field, message string) error { return &backend.FieldError{Field: field, Message: message} }
-	if image := machine.Image; image != nil && image.Container == "" && image.URL == "" {
-		return wrong("spec.image", "the driver pod boots the default guest, or an image from a URL or in a container image; set spec.image.url or spec.image.container")
+	if image := machine.Image; image != nil && image.Container == "" && image.URL == "" && image.Snapshot == "" {
+		return wrong("spec.image", "the driver pod boots the default guest, a snapshot, or an image from a URL or in a container image; set spec.image.url, "+
+			"spec.image.container or spec.image.snapshot")
 	}
-	if machine.Image != nil && machine.DiskBytes == 0 {
+	hasRoot := machine.DiskBytes > 0 || machine.Image != nil && machine.Image.Snapshot != "" // a snapshot has the default
+	if machine.Image != nil && !hasRoot {
 		return wrong("spec.resource.rootDisk", "the driver pod has the root disk in a PersistentVolumeClaim, which needs a size; set it")
 	}
 	if machine.Network != nil {
@@ -37,10 +39,10 @@ func Validate(machine *backend.Machine) error {
 	if machine.SleepsAtShutdown {
 		return wrong("spec.onHostShutdown", "machines of the driver pod are on no host; remove the field, or use the driver qemu")
 	}
-	if machine.SleepsOnSchedule && machine.DiskBytes == 0 {
+	if machine.SleepsOnSchedule && !hasRoot {
 		return wrong("spec.powerSchedule", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or remove the field")
 	}
-	if machine.EvictionPolicy == v1alpha1.EvictionSleep && machine.DiskBytes == 0 {
+	if machine.EvictionPolicy == v1alpha1.EvictionSleep && !hasRoot {
 		return wrong("spec.evictionPolicy", "the driver pod saves the memory of machines that sleep to the volume of their root disk; set spec.resource.rootDisk, or another policy")
 	}
 	if machine.SleepsWhenIdle {
@@ -48,9 +50,6 @@ func Validate(machine *backend.Machine) error {
 	}
 	if machine.TakesSnapshots {
 		return wrong("spec.snapshots", "the driver pod takes no snapshots; remove the field, or use the driver qemu")
-	}
-	if machine.IsRestored {
-		return wrong("spec.restore", "the driver pod has no snapshots; remove the field, or use the driver qemu")
 	}
 	if machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0 {
 		return wrong("spec.resource.cpu", "the driver pod requires a whole number of processors")

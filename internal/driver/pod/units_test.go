@@ -131,8 +131,8 @@ func TestSlim(t *testing.T) {
 	}
 	for _, deleted := range []*metav1.Time{nil, {Time: now}, {Time: now.Add(-time.Hour)}} { // it runs, ends, and is lost
 		whole.DeletionTimestamp, pod.DeletionTimestamp = deleted, deleted
-		want, wantErr := describe(secret, whole, now)
-		got, err := describe(secret, pod, now)
+		want, wantErr := describe(secret, whole, nil, now)
+		got, err := describe(secret, pod, nil, now)
 		if diff := cmp.Diff(want, got); diff != "" || errors.Join(wantErr, err) != nil {
 			t.Errorf("%v, %v (-API +cache):\n%s", wantErr, err, diff)
 		}
@@ -360,7 +360,7 @@ func TestDescribe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := describe(secret, w.pod, w.now)
+			got, err := describe(secret, w.pod, nil, w.now)
 			if err != nil || got.State != test.state || got.Task != test.task || got.Agent != test.agent || got.Identity != w.rec.Machine.Identity {
 				t.Errorf("got %+v, %v", got, err)
 			}
@@ -386,7 +386,7 @@ func TestPending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := describe(secret, w.pod, w.now)
+	got, err := describe(secret, w.pod, nil, w.now)
 	if err != nil {
 		t.Fatal(err)
 	}

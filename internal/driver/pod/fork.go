@@ -1,0 +1,108 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// createFork creates a machine of a snapshot. It is complete when its disks are copied; then it needs the snapshot no longer.
+func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
+	secret, err := read[corev1.Secret](ctx, d.client, given.Identity)
+	if err != nil {
+		return err
+	}
+	rec := &record{}
+	if secret != nil {
+		if rec, err = recordOf(secret); err != nil || rec.Fill == nil {
+			return err // it is complete
+		}
+	}
+	id, snapshot, err := d.findSnapshot(ctx, given.Namespace, given.Snapshot)
+	if err != nil {
+		return err
+	}
+	if snapshot == nil {
+		return &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("the namespace %s has no volume with the snapshot; machines of the driver "+
+			"pod are made of snapshots in their own namespace, because no Pod can use the volumes of another one", given.Namespace)}
+	}
+	machine, disks, err := newFork(given, snapshot)
+	if err != nil {
+		return err
+	}
+	claims, err := d.claims(ctx, machine.Identity)
+	if err != nil {
+		return err
+	}
+	// An earlier attempt may have had other disks, or smaller ones.
+	if err := d.makeClaims(ctx, &machine, &backend.Machine{}, claims); err != nil {
+		return err
+	}
+	fitted := machine
+	if _, err := d.growClaims(ctx, &fitted, claims); err != nil {
+		return err
+	}
+	rec.Machine, rec.Fill = machine, nil
+	if len(disks) > 0 {
+		rec.Fill = &fill{Snapshot: id, Disks: disks}
+	}
+	if secret == nil {
+		err = d.createSecret(ctx, rec, machine.Seed)
+	} else {
+		err = d.writeRecord(ctx, secret, rec, machine.Seed)
+	}
+	if err != nil || rec.Fill == nil {
+		return err
+	}
+	return d.beginFill(ctx, rec)
+}
+
+// findSnapshot returns a snapshot in a namespace; a nil record if it does not have it, or it is not taken or being deleted.
+func (d *Driver) findSnapshot(ctx context.Context, namespace string, uid types.UID) (id backend.SnapshotIdentity, rec *snapshotRecord, err error) {
+	var claims corev1.PersistentVolumeClaimList
+	if err := d.client.List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{labelSnapshot: string(uid)}); err != nil {
+		return id, nil, typed("list the PersistentVolumeClaims of the snapshot", err)
+	}
+	for i := range claims.Items {
+		claim := &claims.Items[i]
+		if claim.Name != snapshotName(uid) {
+			continue
+		}
+		if claim.DeletionTimestamp == nil {
+			rec, err = snapshotRecordOf(claim)
+		}
+		return snapshotOf(claim), rec, err
+	}
+	return id, nil, nil
+}
+
+// newFork returns a new machine with what the machine of a snapshot booted, and the names of its disks that the snapshot has. The error
+// is a backend.FieldError if one is too small.
+func newFork(machine backend.Machine, snapshot *snapshotRecord) (backend.Machine, []string, error) {
+	machine.Image = snapshot.Image
+	var names []string
+	for _, disk := range snapshot.Disks {
+		field, size := "spec.resource.rootDisk", machine.DiskBytes
+		if disk.Name != rootDisk {
+			i := slices.IndexFunc(machine.Disks, func(own backend.Disk) bool { return own.Name == disk.Name })
+			if i < 0 {
+				continue
+			}
+			field, size = "spec.disks", machine.Disks[i].SizeBytes
+		} else if size == 0 {
+			machine.DiskBytes, size = disk.VirtualBytes, disk.VirtualBytes
+		}
+		if size < disk.VirtualBytes {
+			return machine, nil, &backend.FieldError{Field: field, Message: fmt.Sprintf("the disk %s of the snapshot has %d bytes, and that of the machine %d: make it larger",
+				disk.Name, disk.VirtualBytes, size)}
+		}
+		names = append(names, disk.Name)
+	}
+	return machine, names, nil
+}
