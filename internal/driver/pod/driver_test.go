@@ -46,6 +46,8 @@ type cluster struct {
 	launchers  *simulated
 	// expands means that volumes are expanded.
 	expands atomic.Bool
+	// job is the result of the jobs in Pods; without any, they run on.
+	job atomic.Pointer[launcher.JobResult]
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -75,6 +77,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.expands.Store(true)
+	c.job.Store(&launcher.JobResult{})
 	t.Cleanup(c.clear)
 	t.Cleanup(c.launchers.endAll)
 	c.runKubelet()
@@ -90,7 +93,7 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	grace, options := int64(0), metav1.ListOptions{LabelSelector: labelUID}
+	grace, options := int64(0), metav1.ListOptions{LabelSelector: labelCluster}
 	for _, namespace := range c.namespaces {
 		core := c.api.CoreV1()
 		err := errors.Join(core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, options),
@@ -142,7 +145,7 @@ func (c *cluster) runKubelet() {
 		defer close(done)
 		for ctx.Err() == nil {
 			for _, namespace := range c.namespaces {
-				pods, err := c.api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labelUID})
+				pods, err := c.api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labelCluster})
 				if err != nil {
 					continue
 				}
@@ -167,7 +170,7 @@ func (c *cluster) runKubelet() {
 // syncClaims does what the controllers of claims do: it binds them, and lets those go that are being deleted.
 func (c *cluster) syncClaims(ctx context.Context, namespace string) error {
 	api := c.api.CoreV1().PersistentVolumeClaims(namespace)
-	claims, err := api.List(ctx, metav1.ListOptions{LabelSelector: labelUID})
+	claims, err := api.List(ctx, metav1.ListOptions{LabelSelector: labelCluster})
 	if err != nil {
 		return err
 	}
@@ -202,6 +205,8 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	switch {
 	case pod.Spec.NodeName == "":
 		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{})
+	case pod.Labels[labelSnapshot] != "" && !isOver(pod):
+		return c.syncJob(ctx, pod)
 	case pod.DeletionTimestamp != nil && isOver(pod):
 		grace := int64(0)
 		return pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
@@ -209,6 +214,8 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 		return nil // see TestNeverTwice
 	case pod.DeletionTimestamp != nil:
 		return c.end(ctx, pod, c.launchers.endOf(pod))
+	case pod.Labels[labelSnapshot] != "":
+		return nil
 	case c.launchers.isFalling(pod.UID):
 		if isOver(pod) {
 			return nil
@@ -227,6 +234,34 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 		return err
 	}
 	return nil
+}
+
+// syncJob does what a kubelet does for the Pod of a job that is not over. The job itself is left out.
+func (c *cluster) syncJob(ctx context.Context, pod *corev1.Pod) error {
+	result, status := c.job.Load(), corev1.ContainerStatus{Name: container}
+	switch {
+	case pod.DeletionTimestamp != nil:
+		pod.Status.Phase = corev1.PodFailed
+		status.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, StartedAt: metav1.Now(), FinishedAt: metav1.Now()}
+	case pod.Status.Phase == corev1.PodPending:
+		pod.Status.Phase = corev1.PodRunning
+		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
+	case result == nil:
+		return nil
+	default:
+		raw, err := json.Marshal(result)
+		if err != nil {
+			return err
+		}
+		pod.Status.Phase = corev1.PodSucceeded
+		if result.Error != "" {
+			pod.Status.Phase = corev1.PodFailed
+		}
+		status.State.Terminated = &corev1.ContainerStateTerminated{Message: string(raw), StartedAt: metav1.Now(), FinishedAt: metav1.Now()}
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
+	_, err := c.api.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
 }
 
 func readiness(ready bool) corev1.ConditionStatus {
@@ -263,7 +298,7 @@ func (c *cluster) kill(t *testing.T, uid types.UID) {
 // leftovers returns the objects of machines in the namespaces of the test.
 func (c *cluster) leftovers(t *testing.T) (left []string) {
 	t.Helper()
-	options := metav1.ListOptions{LabelSelector: labelUID}
+	options := metav1.ListOptions{LabelSelector: labelCluster}
 	for _, namespace := range c.namespaces {
 		pods, err := c.api.CoreV1().Pods(namespace).List(t.Context(), options)
 		secrets, secretsErr := c.api.CoreV1().Secrets(namespace).List(t.Context(), options)

@@ -33,6 +33,7 @@ func TestValidate(t *testing.T) {
 	for field, change := range map[string]func(*backend.Machine){
 		"": func(m *backend.Machine) {
 			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy, m.Display = 1<<30, true, v1alpha1.EvictionSleep, v1alpha1.DisplayVGA
+			m.IsRestored = true
 		},
 		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
 		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
@@ -44,7 +45,6 @@ func TestValidate(t *testing.T) {
 		"spec.evictionPolicy":    func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionSleep }, // without a disk
 		"spec.idle":              func(m *backend.Machine) { m.SleepsWhenIdle = true },
 		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
-		"spec.restore":           func(m *backend.Machine) { m.IsRestored = true },
 		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },
 		"spec.cloudInit":         func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
 	} {
@@ -55,6 +55,11 @@ func TestValidate(t *testing.T) {
 		if errors.As(err, &wrong) != (field != "") || wrong != nil && wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+	fork := newMachine()
+	fork.Image, fork.SleepsOnSchedule = &v1alpha1.Image{Snapshot: "before"}, true
+	if err := Validate(&fork); err != nil {
+		t.Errorf("a machine of a snapshot: %v", err)
 	}
 }
 
