@@ -64,15 +64,13 @@ func (d *Driver) checkMachine(machine *backend.Machine) error {
 	return Validate(machine)
 }
 
-// withImage returns a machine with the image, or the snapshot, that it was created with: later ones may lack the source. Without a size,
-// the root disk keeps that of the snapshot.
+// withImage returns a machine with the image that it was created with: later ones may lack the source, or name a snapshot that is gone.
 func withImage(machine backend.Machine, rec *record) backend.Machine {
-	if rec.Machine.Hash == "" {
-		return machine
-	}
-	machine.Image, machine.Snapshot = rec.Machine.Image, rec.Machine.Snapshot
-	if machine.Snapshot != "" && machine.DiskBytes == 0 {
-		machine.DiskBytes = rec.Machine.DiskBytes
+	if rec.Machine.Hash != "" {
+		if isOfSnapshot(&machine) && machine.DiskBytes == 0 {
+			machine.DiskBytes = rec.Machine.DiskBytes
+		}
+		machine.Image = rec.Machine.Image
 	}
 	return machine
 }
@@ -206,6 +204,9 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		}
 		if err := d.keepBudget(ctx, &machine, &backend.Machine{}); err != nil {
 			return err
+		}
+		if isOfSnapshot(&machine) {
+			machine = withImage(machine, &record{Machine: machineIn(pod)})
 		}
 		return d.createSecret(ctx, &record{Machine: machine, Run: pod.Annotations[annotationRun]}, machine.Seed)
 	}

@@ -7,8 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -105,4 +107,24 @@ func newFork(machine backend.Machine, snapshot *snapshotRecord) (backend.Machine
 		names = append(names, disk.Name)
 	}
 	return machine, names, nil
+}
+
+// isOfSnapshot reports whether a machine, as its spec describes it, is made of a snapshot.
+func isOfSnapshot(machine *backend.Machine) bool {
+	return machine.Image != nil && machine.Image.Snapshot != ""
+}
+
+// machineIn returns what is known of a machine of a snapshot from its Pod: the image, and the size of the root disk.
+func machineIn(pod *corev1.Pod) backend.Machine {
+	definition, _ := definitionOf(pod) // without one, it has the default guest and no root disk
+	machine, agent := backend.Machine{DiskBytes: definition.DiskBytes, Hash: "from its Pod"}, ptr.To(!definition.NoAgent)
+	if definition.ImageURL != "" {
+		machine.Image = &v1alpha1.Image{URL: definition.ImageURL, Sha256: definition.ImageSHA256, Format: definition.ImageFormat, Agent: agent}
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Image != nil && volume.Name == "image" {
+			machine.Image = &v1alpha1.Image{Container: volume.Image.Reference, Agent: agent}
+		}
+	}
+	return machine
 }

@@ -310,6 +310,16 @@ func TestFork(t *testing.T) {
 	if server := c.until(fork, "it runs", isRunning); len(server.Pending) > 0 || server.Hash != "2" {
 		t.Errorf("pending: %v", server.Pending)
 	}
+	// Its Secret is lost: its Pod has what the snapshot had.
+	if err := c.api.CoreV1().Secrets(fork.Namespace).Delete(t.Context(), objectName(fork.UID), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.until(fork, "its Secret is gone", func(s backend.Server) bool { return s.Hash == "" })
+	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), later))
+	_, rec, err := c.driver.find(t.Context(), fork.Identity)
+	if err != nil || rec.Machine.DiskBytes != first.DiskBytes || cmp.Diff(first.Image, rec.Machine.Image) != "" {
+		t.Errorf("the record has %+v, %v", rec, err)
+	}
 	c.deleted(&fork)
 	if left := c.leftovers(t); len(left) > 0 {
 		t.Errorf("left over: %q", left)

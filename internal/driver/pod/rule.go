@@ -17,7 +17,7 @@ func Validate(machine *backend.Machine) error {
 		return wrong("spec.image", "the driver pod boots the default guest, a snapshot, or an image from a URL or in a container image; set spec.image.url, "+
 			"spec.image.container or spec.image.snapshot")
 	}
-	hasRoot := machine.DiskBytes > 0 || machine.Image != nil && machine.Image.Snapshot != "" // a snapshot has the default
+	hasRoot := machine.DiskBytes > 0 || isOfSnapshot(machine) // a snapshot has the default
 	if machine.Image != nil && !hasRoot {
 		return wrong("spec.resource.rootDisk", "the driver pod has the root disk in a PersistentVolumeClaim, which needs a size; set it")
 	}
