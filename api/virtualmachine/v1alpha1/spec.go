@@ -100,12 +100,12 @@ type VirtualMachineSpec struct {
 	// +optional
 	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
-	// Snapshots of the machine on a schedule. The driver qemu supports that.
+	// Snapshots of the machine on a schedule. The drivers qemu and pod support that.
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
-	// Replace the disks of the machine by those of a snapshot, once. The driver qemu
-	// supports that.
+	// Replace the disks of the machine by those of a snapshot, once. The drivers
+	// qemu and pod support that.
 	// +optional
 	Restore *VirtualMachineRestore `json:"restore,omitempty"`
 
