@@ -74,7 +74,3 @@ func RunJob(ctx context.Context, job Job, dirs Dirs, messages io.Writer) JobResu
 	}
 	return result
 }
-
-func (t *Take) run(context.Context, Dirs) (*Taken, error) {
-	return nil, errors.New("not implemented")
-}
