@@ -56,6 +56,9 @@ func runHelper() error {
 	if err != nil {
 		return err
 	}
+	if goal := os.Getenv(helperSnapshot); goal != "" {
+		return manageSnapshot(d, goal, killedMachine(namespace))
+	}
 	return drivertest.Manage(d, killedMachine(namespace))
 }
 
