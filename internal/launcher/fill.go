@@ -12,7 +12,7 @@ import (
 	"slices"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
-	"github.com/keelson-dev/keelson/internal/driver/diskimage"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 )
 
 // Fill makes the disks of a new machine from those of a snapshot, or replaces those of a machine that is off or asleep.
@@ -35,11 +35,7 @@ type filler struct {
 // either all of From are replaced or none. The disks are grown when the machine starts.
 func (fill *Fill) run(ctx context.Context, dirs Dirs, messages io.Writer) error {
 	f := &filler{launcher: &launcher{dirs: dirs, messages: messages}, fill: fill}
-	defer func() {
-		for _, lock := range f.locks {
-			_ = lock.Close() // nothing was written
-		}
-	}()
+	defer func() { closeAll(f.locks) }()
 	for _, disk := range fill.Disks {
 		if err := f.lockVolume(ctx, filepath.Dir(f.diskPath(disk))); err != nil {
 			return fmt.Errorf("the %s disk: %w", disk.Name, err)
@@ -79,7 +75,7 @@ func (f *filler) copy(ctx context.Context, disk Disk, to string, bytes int64) er
 	if bytes > 0 && size > bytes {
 		return fmt.Errorf("the disk %s of the snapshot has %d bytes, more than %s with %d: make it larger", disk.Name, size, sizeField(disk.Name), bytes)
 	}
-	err = diskimage.CopySparse(ctx, from, to, func(percent int64) {
+	err = diskbackup.CopySparse(ctx, from, to, func(percent int64) {
 		_, _ = fmt.Fprintf(f.messages, "The disk %s of the snapshot is being copied: %d %%\n", disk.Name, percent) // a message only
 	})
 	if err != nil {
@@ -211,6 +207,20 @@ func writeRestoring(path string, last *restoring) error {
 		return err
 	}
 	return atomicfile.Write(path, raw, atomicfile.Durable)
+}
+
+// checkRestored fails if the disks of a machine, whose volumes are locked, are those of before a restore and of the snapshot.
+func checkRestored(dirs Dirs, disks []string) error {
+	for _, disk := range disks {
+		decided, err := readRestoring(filepath.Join(filepath.Dir(dirs.diskPath(disk)), restoreFile))
+		if err != nil {
+			return err
+		}
+		if len(decided.Disks) > 0 {
+			return errors.New("a restore of the machine was interrupted, which is completed when the machine starts: start it, or wait for the restore")
+		}
+	}
+	return nil
 }
 
 // putInPlace replaces a disk by its copy for a restore, durably.

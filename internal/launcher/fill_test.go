@@ -50,7 +50,7 @@ func newFilled(t *testing.T, token string) *filled {
 
 // path returns the file of a disk of the machine.
 func (f *filled) path(disk string) string {
-	return (&launcher{dirs: f.dirs}).diskPath(Disk{Name: disk})
+	return f.dirs.diskPath(disk)
 }
 
 // taken returns the file of a disk in the snapshot.
@@ -128,7 +128,7 @@ func (f *filled) hasMemory() bool {
 // runKilled runs the fill in a process that is killed at a step, and returns the steps.
 func (f *filled) runKilled(at string) []string {
 	f.Helper()
-	raw, err := json.Marshal(helper{Dirs: f.dirs, Fill: &f.fill, Step: at})
+	raw, err := json.Marshal(helper{Dirs: f.dirs, Job: &Job{Fill: &f.fill}, Step: at})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -163,6 +163,10 @@ func TestFillKilledAtEveryStep(t *testing.T) {
 				f.runKilled(at)
 				if token != "" {
 					// The next launcher does this before anything else.
+					err := checkRestored(f.dirs, []string{rootDisk, "data"})
+					if isHalf := isDecided && at != "restore done"; (err != nil) != isHalf {
+						t.Errorf("a snapshot of the machine: %v", err)
+					}
 					if err := (&launcher{dirs: f.dirs}).finishRestore(f.fill.Disks); err != nil {
 						t.Fatal(err)
 					}

@@ -39,8 +39,9 @@ type Take struct {
 type JobResult struct {
 	// Error is why it has failed; empty if it has not.
 	Error string `json:"error,omitempty"`
-	// Taken is the result of a Take.
-	Taken *Taken `json:"taken,omitempty"`
+	// Taken is the result of a Take, and Filled means that a Fill is done.
+	Taken  *Taken `json:"taken,omitempty"`
+	Filled bool   `json:"filled,omitempty"`
 }
 
 // Taken is a snapshot that is complete.
@@ -64,14 +65,11 @@ func RunJob(ctx context.Context, job Job, dirs Dirs, messages io.Writer) JobResu
 		result.Taken, err = job.Take.run(ctx, dirs)
 	case job.Fill != nil:
 		err = job.Fill.run(ctx, dirs, messages)
+		result.Filled = err == nil
 	}
 	if err != nil {
 		_, _ = fmt.Fprintf(messages, "The job has failed: %v\n", err) // a message only
 		return JobResult{Error: err.Error()}
 	}
 	return result
-}
-
-func (t *Take) run(context.Context, Dirs) (*Taken, error) {
-	return nil, errors.New("not implemented")
 }

@@ -1,4 +1,4 @@
-// Package diskimage downloads untrusted disk images, finds out what they are, and copies disks.
+// Package diskimage downloads untrusted disk images, and finds out what they are.
 package diskimage
 
 import (

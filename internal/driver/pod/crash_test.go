@@ -30,7 +30,7 @@ const (
 	helperConfig    = "KEELSON_TEST_KUBECONFIG" // the kubeconfig of the API server
 	helperNamespace = "KEELSON_TEST_NAMESPACE"  // the namespace of the machine
 	helperForward   = "KEELSON_TEST_FORWARD"    // the address that forwards connections to simulated launchers
-	helperSnapshot  = "KEELSON_TEST_SNAPSHOT"   // the UID of the snapshot that the machine is made of, or restored from
+	helperFork      = "KEELSON_TEST_FORK"       // the UID of the snapshot that the machine is made of, or restored from
 	helperRestore   = "KEELSON_TEST_RESTORE"    // the token of a restore of the machine, which is off
 	// helperUID is the UID of the machine.
 	helperUID = "0b5b4d8e-0000-4000-8000-0000000000dd"
@@ -60,7 +60,10 @@ func runHelper() error {
 		return err
 	}
 	machine := killedMachine(namespace)
-	if id := os.Getenv(helperSnapshot); id != "" {
+	if goal := os.Getenv(helperSnapshot); goal != "" {
+		return manageSnapshot(d, goal, machine)
+	}
+	if id := os.Getenv(helperFork); id != "" {
 		machine.Image, machine.Snapshot = &v1alpha1.Image{Snapshot: "before"}, types.UID(id)
 	}
 	if token := os.Getenv(helperRestore); token != "" {

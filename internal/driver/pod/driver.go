@@ -240,6 +240,7 @@ func (d *Driver) notifyObject(object any) {
 	}
 	if pod, ok := object.(*corev1.Pod); ok {
 		d.followImport(pod)
+		d.notifySnapshotsOf(id)
 	}
 	notify(id)
 	d.followLive(id)
@@ -273,20 +274,28 @@ func (d *Driver) check() error {
 	return nil
 }
 
-// read reads an object of a machine; nil if there is none.
-func read[T any, P interface {
+// object is an object of the API.
+type object[T any] interface {
 	*T
 	client.Object
-}](ctx context.Context, from client.Reader, id backend.Identity) (P, error) {
-	object := P(new(T))
-	err := from.Get(ctx, client.ObjectKey{Namespace: id.Namespace, Name: objectName(id.UID)}, object)
+}
+
+// read reads an object of a machine; nil if there is none.
+func read[T any, P object[T]](ctx context.Context, from client.Reader, id backend.Identity) (P, error) {
+	return readNamed[T, P](ctx, from, id.Namespace, objectName(id.UID))
+}
+
+// readNamed reads an object; nil if there is none.
+func readNamed[T any, P object[T]](ctx context.Context, from client.Reader, namespace, name string) (P, error) {
+	found := P(new(T))
+	err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, typed(fmt.Sprintf("get the %T of the machine", object), err)
+		return nil, typed(fmt.Sprintf("get the %T %s/%s", found, namespace, name), err)
 	}
-	return object, nil
+	return found, nil
 }
 
 // typed makes an error of the API server one of the driver contract.

@@ -46,8 +46,8 @@ type cluster struct {
 	launchers  *simulated
 	// expands means that volumes are expanded.
 	expands atomic.Bool
-	// job is the result of the jobs in Pods; without any, they run on.
-	job atomic.Pointer[launcher.JobResult]
+	// jobs returns the result of a job; nil while it is being done.
+	jobs atomic.Pointer[func(*launcher.Job) *launcher.JobResult]
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -77,7 +77,6 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.expands.Store(true)
-	c.job.Store(&launcher.JobResult{})
 	t.Cleanup(c.clear)
 	t.Cleanup(c.launchers.endAll)
 	c.runKubelet()
@@ -205,8 +204,6 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	switch {
 	case pod.Spec.NodeName == "":
 		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{})
-	case pod.Labels[labelSnapshot] != "" && !isOver(pod):
-		return c.syncJob(ctx, pod)
 	case pod.DeletionTimestamp != nil && isOver(pod):
 		grace := int64(0)
 		return pods.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: &grace, Preconditions: &metav1.Preconditions{UID: &pod.UID}})
@@ -214,8 +211,8 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 		return nil // see TestNeverTwice
 	case pod.DeletionTimestamp != nil:
 		return c.end(ctx, pod, c.launchers.endOf(pod))
-	case pod.Labels[labelSnapshot] != "":
-		return nil
+	case pod.Status.Phase == corev1.PodRunning && pod.Labels[labelSnapshot] != "":
+		return c.syncJob(ctx, pod)
 	case c.launchers.isFalling(pod.UID):
 		if isOver(pod) {
 			return nil
@@ -236,34 +233,6 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// syncJob does what a kubelet does for the Pod of a job that is not over. The job itself is left out.
-func (c *cluster) syncJob(ctx context.Context, pod *corev1.Pod) error {
-	result, status := c.job.Load(), corev1.ContainerStatus{Name: container}
-	switch {
-	case pod.DeletionTimestamp != nil:
-		pod.Status.Phase = corev1.PodFailed
-		status.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, StartedAt: metav1.Now(), FinishedAt: metav1.Now()}
-	case pod.Status.Phase == corev1.PodPending:
-		pod.Status.Phase = corev1.PodRunning
-		status.State.Running = &corev1.ContainerStateRunning{StartedAt: metav1.Now()}
-	case result == nil:
-		return nil
-	default:
-		raw, err := json.Marshal(result)
-		if err != nil {
-			return err
-		}
-		pod.Status.Phase = corev1.PodSucceeded
-		if result.Error != "" {
-			pod.Status.Phase = corev1.PodFailed
-		}
-		status.State.Terminated = &corev1.ContainerStateTerminated{Message: string(raw), StartedAt: metav1.Now(), FinishedAt: metav1.Now()}
-	}
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{status}
-	_, err := c.api.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	return err
-}
-
 func readiness(ready bool) corev1.ConditionStatus {
 	if ready {
 		return corev1.ConditionTrue
@@ -274,11 +243,16 @@ func readiness(ready bool) corev1.ConditionStatus {
 // end writes that the container of a Pod has ended.
 func (c *cluster) end(ctx context.Context, pod *corev1.Pod, ended launcher.Ended) error {
 	c.launchers.end(pod.UID)
-	raw, err := json.Marshal(ended)
+	return c.endWith(ctx, pod, corev1.PodFailed, ended)
+}
+
+// endWith is end with a phase and a report.
+func (c *cluster) endWith(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase, report any) error {
+	raw, err := json.Marshal(report)
 	if err != nil {
 		return err
 	}
-	pod.Status.Phase = corev1.PodFailed
+	pod.Status.Phase = phase
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: 1, Message: string(raw), StartedAt: metav1.Now(), FinishedAt: metav1.Now(),
 	}}}}

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
@@ -48,10 +47,8 @@ func filledBy(object metav1.Object) backend.Identity {
 	return id
 }
 
-// fillKey returns the key of the Pod that copies the disks of a machine. It is fixed, so that there is at most one.
-func fillKey(id backend.Identity) client.ObjectKey {
-	return client.ObjectKey{Namespace: id.Namespace, Name: objectName(id.UID) + fillSuffix}
-}
+// fillName returns the name of the Pod that copies the disks of a machine. It is fixed, so that there is at most one.
+func fillName(machine types.UID) string { return objectName(machine) + fillSuffix }
 
 // newFillPod returns the Pod that does the fill of a record.
 func newFillPod(rec *record, images images) (*corev1.Pod, error) {
@@ -60,9 +57,8 @@ func newFillPod(rec *record, images images) (*corev1.Pod, error) {
 	for _, disk := range disksOf(machine) {
 		job.Disks = append(job.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
 	}
-	key := fillKey(machine.Identity)
 	meta := metav1.ObjectMeta{
-		Namespace: key.Namespace, Name: key.Name, OwnerReferences: ownedBy(machine.Identity),
+		Namespace: machine.Namespace, Name: fillName(machine.UID), OwnerReferences: ownedBy(machine.Identity),
 		Labels:      map[string]string{labelFill: string(machine.UID), labelSnapshot: string(fill.Snapshot.UID), labelCluster: string(machine.Cluster)},
 		Annotations: map[string]string{annotationName: machine.Name, annotationSnapshotName: fill.Snapshot.Name},
 	}
@@ -97,11 +93,11 @@ func newFillPod(rec *record, images images) (*corev1.Pod, error) {
 // endOfFill returns how a Pod that is over has ended: why it has failed; empty if it has not. isOutside means that it was ended from
 // outside, for example with its node, so that another attempt may succeed.
 func endOfFill(pod *corev1.Pod) (failure string, isOutside bool) {
-	result, isReported := jobResult(pod)
+	result, _ := jobResult(pod) // otherwise it has neither
 	switch {
-	case isReported && result.Error == "":
+	case result.Filled:
 		return "", false
-	case isReported:
+	case result.Error != "":
 		failure = result.Error
 	default:
 		failure = fmt.Sprintf("the Pod %s has ended before it had copied the disks of the snapshot", pod.Name)
@@ -109,7 +105,7 @@ func endOfFill(pod *corev1.Pod) (failure string, isOutside bool) {
 			failure += ": " + words
 		}
 	}
-	return failure, !isReported || pod.DeletionTimestamp != nil || pod.Status.Reason != ""
+	return failure, result.Error == "" || pod.DeletionTimestamp != nil || pod.Status.Reason != ""
 }
 
 // isFor reports whether a Pod does this fill, and not an earlier one.
@@ -145,7 +141,7 @@ func describeFill(s *backend.Server, rec *record, pod *corev1.Pod, now time.Time
 		s.Task, s.Progress = task, fillProgress(pod, now)
 	case task == backend.TaskCreate:
 		failure, _ := endOfFill(pod)
-		s.Ended = &backend.Ended{Run: string(pod.UID), Cause: backend.CauseCreateFailed, Message: failure, At: endedAt(pod)}
+		s.Ended = &backend.Ended{Run: string(pod.UID), Cause: backend.CauseCreateFailed, Message: failure, At: endedAt(pod, now)}
 	}
 }
 
@@ -162,14 +158,6 @@ func fillProgress(pod *corev1.Pod, now time.Time) string {
 		}
 	}
 	return "the disks of the snapshot are being copied"
-}
-
-// endedAt returns when a Pod has ended; zero if nobody knows.
-func endedAt(pod *corev1.Pod) time.Time {
-	if status := machineStatus(pod); status != nil && status.State.Terminated != nil {
-		return status.State.Terminated.FinishedAt.Time
-	}
-	return time.Time{}
 }
 
 // endFill records how a fill has ended, given the Pod of the last run, which may be nil. The saved memory of a machine that was restored

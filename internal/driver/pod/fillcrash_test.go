@@ -45,7 +45,7 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 	c := newCluster(t)
 	first := killedMachine(c.namespaces[0])
 	id := c.taken(&first)
-	variables := []string{helperConfig + "=" + kubeconfig(t), helperNamespace + "=" + c.namespaces[0], helperForward + "=" + c.serveForwards(t), helperSnapshot + "=" + string(id.UID)}
+	variables := []string{helperConfig + "=" + kubeconfig(t), helperNamespace + "=" + c.namespaces[0], helperForward + "=" + c.serveForwards(t), helperFork + "=" + string(id.UID)}
 	tokens := 0
 	manager := func(goal drivertest.Goal, at string) ([]string, error) {
 		t.Helper()
@@ -74,12 +74,12 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 		{"a new machine", func() { must(drivertest.ToDelete) }, drivertest.ToRun, slices.Concat([]string{"Pod", "Secret"}, disks, []string{"PodDisruptionBudget"})},
 		{"a restore", func() { tokens++ }, "restore", slices.Concat([]string{"Secret"}, disks)},
 		{"deleted while its disks are copied", func() {
-			c.job.Store(nil)
+			c.fills(nil)
 			_, _ = manager(drivertest.ToRun, "fill Pod created") // it is killed
 		}, drivertest.ToDelete, disks[:1]},
 	} {
 		t.Run(way.name, func(t *testing.T) {
-			defer c.job.Store(&launcher.JobResult{})
+			defer c.fills(&launcher.JobResult{Filled: true})
 			must(drivertest.ToDelete)
 			if way.goal == "restore" {
 				must(drivertest.ToStop)

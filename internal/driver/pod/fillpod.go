@@ -16,15 +16,7 @@ import (
 
 // readFill reads the Pod that copies the disks of a machine; nil if there is none.
 func (d *Driver) readFill(ctx context.Context, from client.Reader, id backend.Identity) (*corev1.Pod, error) {
-	var pod corev1.Pod
-	err := from.Get(ctx, fillKey(id), &pod)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, typed("get the Pod that copies the disks of the machine", err)
-	}
-	return &pod, nil
+	return readNamed[corev1.Pod](ctx, from, id.Namespace, fillName(id.UID))
 }
 
 // beginFill creates the Pod that does the fill of a record, unless there is one. It deletes that of an attempt that has failed.
@@ -40,7 +32,7 @@ func (d *Driver) beginFill(ctx context.Context, rec *record) error {
 	case rec.Fill.isFor(pod) && rec.settles(pod):
 		return errors.Join(d.settleFill(ctx, id), backend.ErrInProgress)
 	default:
-		if failure, _ := endOfFill(pod); rec.Fill.Token != "" && rec.Fill.isFor(pod) && time.Since(endedAt(pod)) < fillRetryInterval {
+		if failure, _ := endOfFill(pod); rec.Fill.Token != "" && rec.Fill.isFor(pod) && time.Since(endedAt(pod, time.Now())) < fillRetryInterval {
 			return fmt.Errorf("restore the machine: %s", failure)
 		}
 		if gone, err := d.clear(ctx, pod); err != nil || !gone {

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -66,22 +65,14 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 }
 
 // findSnapshot returns a snapshot in a namespace; a nil record if it does not have it, or it is not taken or being deleted.
-func (d *Driver) findSnapshot(ctx context.Context, namespace string, uid types.UID) (id backend.SnapshotIdentity, rec *snapshotRecord, err error) {
-	var claims corev1.PersistentVolumeClaimList
-	if err := d.client.List(ctx, &claims, client.InNamespace(namespace), client.MatchingLabels{labelSnapshot: string(uid)}); err != nil {
-		return id, nil, typed("list the PersistentVolumeClaims of the snapshot", err)
+func (d *Driver) findSnapshot(ctx context.Context, namespace string, uid types.UID) (backend.SnapshotIdentity, *snapshotRecord, error) {
+	id := backend.SnapshotIdentity{UID: uid, Namespace: namespace}
+	claim, err := d.snapshotClaim(ctx, id)
+	if err != nil || claim == nil || claim.DeletionTimestamp != nil {
+		return id, nil, err
 	}
-	for i := range claims.Items {
-		claim := &claims.Items[i]
-		if claim.Name != snapshotName(uid) {
-			continue
-		}
-		if claim.DeletionTimestamp == nil {
-			rec, err = snapshotRecordOf(claim)
-		}
-		return snapshotOf(claim), rec, err
-	}
-	return id, nil, nil
+	rec, err := snapshotRecordOf(claim)
+	return snapshotOf(claim), rec, err
 }
 
 // newFork returns a new machine with what the machine of a snapshot booted, and the names of its disks that the snapshot has. The error

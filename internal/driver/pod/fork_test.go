@@ -169,7 +169,7 @@ func TestDescribeFill(t *testing.T) {
 		"the node is lost": {"", func(pod *corev1.Pod) {
 			pod.DeletionTimestamp = ptr.To(metav1.NewTime(now.Add(-time.Hour)))
 		}, backend.StateAbsent, backend.TaskCreate, "does not confirm", "", false},
-		"a new machine has its disks": {"", over("{}"), backend.StateAbsent, backend.TaskCreate, "", "", true},
+		"a new machine has its disks": {"", over(`{"filled":true}`), backend.StateAbsent, backend.TaskCreate, "", "", true},
 		"a new machine has failed":    {"", over(`{"error":"no room"}`), backend.StateAbsent, backend.TaskNone, "", "no room", false},
 		"a new machine was evicted": {"", func(pod *corev1.Pod) {
 			over("")(pod)
@@ -180,7 +180,7 @@ func TestDescribeFill(t *testing.T) {
 		"a restore":                         {"once", func(*corev1.Pod) {}, backend.StateStopped, backend.TaskRestore, "being copied", "", false},
 		"a restore has failed":              {"once", over(`{"error":"no room"}`), backend.StateStopped, backend.TaskRestore, "", "", true},
 		"the Pod of a restore was killed":   {"once", over(""), backend.StateStopped, backend.TaskNone, "", "", false},
-		"the Pod of an earlier one is over": {"once", func(pod *corev1.Pod) { over("{}")(pod); pod.Annotations[annotationRestore] = "before" }, backend.StateStopped, backend.TaskNone, "", "", true},
+		"the Pod of an earlier one is over": {"once", func(pod *corev1.Pod) { over(`{"filled":true}`)(pod); pod.Annotations[annotationRestore] = "before" }, backend.StateStopped, backend.TaskNone, "", "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			rec := &record{Machine: newMachine(), Fill: &fill{Disks: []string{rootDisk}, Token: test.token}}
@@ -227,6 +227,11 @@ func (c *cluster) taken(of *backend.Machine) backend.SnapshotIdentity {
 	return id
 }
 
+// fills sets the result of the simulated jobs that copy the disks of a snapshot; nil while they are being done.
+func (c *cluster) fills(result *launcher.JobResult) {
+	c.setJobs(func(*launcher.Job) *launcher.JobResult { return result })
+}
+
 // deleteTaken deletes the claim of a snapshot.
 func (c *cluster) deleteTaken(id backend.SnapshotIdentity) {
 	c.Helper()
@@ -268,7 +273,7 @@ func TestFork(t *testing.T) {
 	first.Image = &v1alpha1.Image{Container: "disk:v1", Agent: ptr.To(false)}
 	id := c.taken(&first)
 	fork := c.forkOf(id)
-	c.job.Store(nil)
+	c.fills(nil)
 	c.must("Create", c.driver.Create(t.Context(), fork))
 	c.until(fork, "its disks are being copied", func(s backend.Server) bool {
 		return s.State == backend.StateAbsent && s.Task == backend.TaskCreate && strings.Contains(s.Progress, "copied")
@@ -277,12 +282,12 @@ func TestFork(t *testing.T) {
 		t.Errorf("the start of an incomplete machine: %v", err)
 	}
 	c.open(t) // another manager continues
-	c.job.Store(&launcher.JobResult{Error: "the volume has no room"})
+	c.fills(&launcher.JobResult{Error: "the volume has no room"})
 	failed := c.until(fork, "it has failed", func(s backend.Server) bool { return s.State == backend.StateAbsent && s.Ended != nil })
 	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "no room") || failed.Ended.Run == "" || failed.Task != backend.TaskNone {
 		t.Errorf("it ended as %+v", failed.Ended)
 	}
-	c.job.Store(&launcher.JobResult{})
+	c.fills(&launcher.JobResult{Filled: true})
 	c.must("Create", c.driver.Create(t.Context(), fork))
 	c.until(fork, "it is complete", func(s backend.Server) bool {
 		return s.State == backend.StateStopped && s.Task == backend.TaskNone && s.Ended == nil
@@ -349,7 +354,7 @@ func TestForkIsRefusedOrDeleted(t *testing.T) {
 		t.Errorf("there is %q", left)
 	}
 	fork := c.forkOf(id)
-	c.job.Store(nil)
+	c.fills(nil)
 	c.must("Create", c.driver.Create(t.Context(), fork))
 	c.until(fork, "its disks are being copied", func(s backend.Server) bool { return s.Task == backend.TaskCreate })
 	c.deleted(&fork)
@@ -373,7 +378,7 @@ func TestRestore(t *testing.T) {
 	}
 	c.must("Sleep", c.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	c.until(machine, "it is asleep", func(s backend.Server) bool { return s.State == backend.StateAsleep && s.Task == backend.TaskNone })
-	c.job.Store(nil)
+	c.fills(nil)
 	c.must("RestoreServer", restore("once"))
 	c.until(machine, "it is being restored", func(s backend.Server) bool { return s.Task == backend.TaskRestore })
 	if err := c.driver.Start(t.Context(), machine); !errors.Is(err, backend.ErrInProgress) {
@@ -388,7 +393,7 @@ func TestRestore(t *testing.T) {
 		return s.Task == backend.TaskNone && s.Restored == "" && s.FailedRestore == nil
 	})
 	c.open(t)
-	c.job.Store(&launcher.JobResult{})
+	c.fills(&launcher.JobResult{Filled: true})
 	harness.Eventually(t, "the next attempt begins", func() bool { err := restore("once"); return err == nil || errors.Is(err, backend.ErrInProgress) })
 	c.until(machine, "it is restored and off", func(s backend.Server) bool {
 		return s.Restored == "once" && s.Task == backend.TaskNone && s.State == backend.StateStopped && s.Ended.Cause == backend.CauseRequested
@@ -401,7 +406,7 @@ func TestRestore(t *testing.T) {
 	c.until(machine, "it runs", func(s backend.Server) bool { return isRunning(s) && s.Restored == "once" })
 	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
 	c.until(machine, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Task == backend.TaskNone })
-	c.job.Store(&launcher.JobResult{Error: "the volume has no room"})
+	c.fills(&launcher.JobResult{Error: "the volume has no room"})
 	c.must("RestoreServer", restore("twice"))
 	c.until(machine, "it is not restored", func(s backend.Server) bool {
 		return s.Task == backend.TaskNone && s.Restored == "once" && s.FailedRestore != nil && s.FailedRestore.Token == "twice" && strings.Contains(s.FailedRestore.Err.Error(), "no room")

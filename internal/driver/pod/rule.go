@@ -48,9 +48,6 @@ func Validate(machine *backend.Machine) error {
 	if machine.SleepsWhenIdle {
 		return wrong("spec.idle", "the driver pod does not know which machines are idle; remove the field, or use the driver qemu")
 	}
-	if machine.TakesSnapshots {
-		return wrong("spec.snapshots", "the driver pod takes no snapshots; remove the field, or use the driver qemu")
-	}
 	if machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0 {
 		return wrong("spec.resource.cpu", "the driver pod requires a whole number of processors")
 	}

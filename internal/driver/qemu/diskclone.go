@@ -9,7 +9,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/diskimage"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 )
 
 // beginRead begins a clone of the disk, which must not change meanwhile.
@@ -90,7 +90,7 @@ func (d *Driver) copyDisk(ctx context.Context, from, to string, progress func(pe
 	if err := newFile(part, d.keeper()); err != nil {
 		return err
 	}
-	if err := diskimage.CopySparse(ctx, from, part, progress); err != nil {
+	if err := diskbackup.CopySparse(ctx, from, part, progress); err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
 	step("disk copied")

@@ -1,4 +1,4 @@
-package diskimage
+package diskbackup
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyChunk is the number of bytes that a copy of a disk makes between two looks at its context.
+// copyChunk is the number of bytes that are copied between two looks at the context.
 const copyChunk = 64 << 20
 
-// CopySparse copies a file that nobody writes to another one, which it replaces, without its holes, durably. progress is called in quarters.
+// CopySparse copies a file to another one, which it replaces, without its holes, durably. progress is called in quarters.
 func CopySparse(ctx context.Context, from, to string, progress func(percent int64)) error {
 	source, err := os.Open(from)
 	if err != nil {
