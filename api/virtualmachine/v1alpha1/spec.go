@@ -100,7 +100,7 @@ type VirtualMachineSpec struct {
 	// +optional
 	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
-	// Snapshots of the machine on a schedule. The driver qemu supports that.
+	// Snapshots of the machine on a schedule. The drivers qemu and pod support that.
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
