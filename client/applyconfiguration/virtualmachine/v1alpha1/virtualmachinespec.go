@@ -37,7 +37,7 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// if its memory cannot be saved in time. The machine is started or woken when
 	// Keelson is there again. The default is stop. The driver qemu supports sleep.
 	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
-	// Snapshots of the machine on a schedule. The driver qemu supports that.
+	// Snapshots of the machine on a schedule. The drivers qemu and pod support that.
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
 	// Replace the disks of the machine by those of a snapshot, once. The driver qemu
 	// supports that.
