@@ -14,12 +14,23 @@ import (
 )
 
 func main() {
-	if os.Getenv(launcher.Variable) == "" {
-		fmt.Fprintf(os.Stderr, "keelson-launcher runs in the Pods of VirtualMachines, which set %s. See docs/drivers.md.\n", launcher.Variable)
-		os.Exit(2)
-	}
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
+	status := 0
+	switch {
+	case os.Getenv(launcher.Variable) != "":
+		status = runMachine(ctx)
+	case os.Getenv(launcher.JobVariable) != "":
+		status = runJob(ctx)
+	default:
+		fmt.Fprintf(os.Stderr, "keelson-launcher runs in the Pods of VirtualMachines, which set %s or %s. See docs/drivers.md.\n", launcher.Variable, launcher.JobVariable)
+		status = 2
+	}
+	os.Exit(status)
+}
+
+// runMachine runs a machine, and returns the status of the program.
+func runMachine(ctx context.Context) int {
 	var ended launcher.Ended
 	var definition launcher.Definition
 	if err := json.Unmarshal([]byte(os.Getenv(launcher.Variable)), &definition); err != nil {
@@ -27,14 +38,37 @@ func main() {
 	} else {
 		ended = launcher.Run(ctx, definition, launcher.PodDirs(), os.Stdout, os.Stderr)
 	}
-	if raw, err := json.Marshal(ended); err == nil {
-		err = os.WriteFile(launcher.TerminationLog, raw, 0o644)
-		if err != nil {
-			fmt.Fprintf(os.Stderr, "report how the machine ended: %v\n", err)
-		}
-	}
+	report(ended)
 	fmt.Fprintf(os.Stderr, "The machine ended: %s %s\n", ended.Cause, ended.Message)
 	if ended.Cause != launcher.CauseGuestShutdown && ended.Cause != launcher.CauseAsleep {
-		os.Exit(1)
+		return 1
+	}
+	return 0
+}
+
+// runJob does a job, and returns the status of the program.
+func runJob(ctx context.Context) int {
+	var result launcher.JobResult
+	var job launcher.Job
+	if err := json.Unmarshal([]byte(os.Getenv(launcher.JobVariable)), &job); err != nil {
+		result.Error = fmt.Sprintf("%s: %v", launcher.JobVariable, err)
+	} else {
+		result = launcher.RunJob(ctx, job, launcher.PodDirs(), os.Stderr)
+	}
+	report(result)
+	if result.Error != "" {
+		return 1
+	}
+	return 0
+}
+
+// report writes how the program ended to where kubelet reads it.
+func report(ended any) {
+	raw, err := json.Marshal(ended)
+	if err == nil {
+		err = os.WriteFile(launcher.TerminationLog, raw, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "report how it ended: %v\n", err)
 	}
 }

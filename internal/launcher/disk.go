@@ -88,11 +88,14 @@ func (l *launcher) makeSeed() error {
 }
 
 // diskPath returns the file of a disk.
-func (l *launcher) diskPath(disk Disk) string {
-	if disk.Name == rootDisk {
-		return filepath.Join(l.dirs.Disk, "root.qcow2")
+func (l *launcher) diskPath(disk Disk) string { return l.dirs.diskPath(disk.Name) }
+
+// diskPath returns the file of a disk.
+func (d *Dirs) diskPath(disk string) string {
+	if disk == rootDisk {
+		return filepath.Join(d.Disk, "root.qcow2")
 	}
-	return filepath.Join(l.dirs.Disks, disk.Name, "disk.qcow2")
+	return filepath.Join(d.Disks, disk, "disk.qcow2")
 }
 
 // makeDisks creates the disks, or grows them.

@@ -39,14 +39,14 @@ const (
 
 // Dirs are the folders of a machine.
 type Dirs struct {
-	Run, Seed, Guest, Image, Disk, Disks string
+	Run, Seed, Guest, Image, Disk, Disks, Snapshot string
 	// ResolvConf is the file with the search domains.
 	ResolvConf string
 }
 
 // PodDirs are the folders in a Pod.
 func PodDirs() Dirs {
-	return Dirs{Run: RunDir, Seed: SeedDir, Guest: GuestDir, Image: ImageDir, Disk: DiskDir, Disks: DisksDir, ResolvConf: "/etc/resolv.conf"}
+	return Dirs{Run: RunDir, Seed: SeedDir, Guest: GuestDir, Image: ImageDir, Disk: DiskDir, Disks: DisksDir, Snapshot: SnapshotDir, ResolvConf: "/etc/resolv.conf"}
 }
 
 // launcher runs a machine.
@@ -81,6 +81,14 @@ type launcher struct {
 	// ports are those that are reached at the address of the Pod.
 	ports []Port
 
+	// takes are the copies of its disks for snapshots.
+	takes *takes
+
+	// agentConn is the connection to the agent; nil if there is none. Who uses it fills agentTurn.
+	agentConn atomic.Pointer[qmp.Client]
+	agentTurn chan struct{}
+	// mayBeFrozen means that the file systems of the guest were frozen for a snapshot and perhaps not thawed.
+	mayBeFrozen atomic.Bool
 	// stopAgent ends followAgent; nil while the guest has the channel of the agent closed.
 	stopAgent context.CancelFunc
 	agent     sync.WaitGroup
@@ -89,11 +97,22 @@ type launcher struct {
 // Run runs a machine until it ends. When ctx ends, it presses the power button, until the guest has powered off: kubelet
 // limits the time. The output of the serial console goes to console, messages of QEMU to messages.
 func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File, messages io.Writer) Ended {
-	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages, sleeper: newSleeper(), ports: definition.Ports}
-	if definition.ImageURL != "" {
+	return newLauncher(definition, dirs, console, messages).serve(ctx)
+}
+
+func newLauncher(definition Definition, dirs Dirs, console *os.File, messages io.Writer) *launcher {
+	return &launcher{
+		definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages,
+		sleeper: newSleeper(), ports: definition.Ports, takes: &takes{turn: make(chan struct{}, 1)}, agentTurn: make(chan struct{}, 1),
+	}
+}
+
+// serve runs the machine, and serves kubelet, the manager and those who take snapshots.
+func (l *launcher) serve(ctx context.Context) Ended {
+	if l.definition.ImageURL != "" {
 		l.access.setProgress("its disk is being prepared") // until prepare has ended
 	}
-	listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(definition.ReadyPort)))
+	listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(l.definition.ReadyPort)))
 	if err != nil {
 		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
@@ -126,6 +145,12 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 		}
 		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
+	stopTakes, err := l.listenForTakes()
+	if err != nil {
+		_, _ = fmt.Fprintf(l.messages, "No snapshots of this run can be taken: %v\n", err) // a message only
+	} else {
+		defer stopTakes()
+	}
 	return l.run(ctx, args)
 }
 
@@ -139,6 +164,9 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 		if err := l.lockVolume(ctx, filepath.Dir(l.diskPath(disk))); err != nil {
 			return nil, fmt.Errorf("the %s disk: %w", disk.Name, err)
 		}
+	}
+	if err := l.finishRestore(l.definition.AllDisks()); err != nil {
+		return nil, err
 	}
 	guest, err := l.findSystem()
 	if err == nil && l.definition.KVM {
@@ -393,22 +421,4 @@ func (l *launcher) handle(event qmp.Event) Cause {
 		}
 	}
 	return ""
-}
-
-// agentOpened and agentClosed follow the agent while the guest has its channel open.
-func (l *launcher) agentOpened() {
-	if l.stopAgent == nil {
-		var ctx context.Context
-		ctx, l.stopAgent = context.WithCancel(context.Background())
-		l.agent.Go(func() { l.followAgent(ctx) })
-	}
-}
-
-func (l *launcher) agentClosed() {
-	if l.stopAgent != nil {
-		l.stopAgent()
-		l.stopAgent = nil
-		l.agent.Wait()
-		l.ready.set(false)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
@@ -72,37 +73,35 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	}
 }
 
+// agentOpened and agentClosed follow the agent while the guest has its channel open.
+func (l *launcher) agentOpened() {
+	if l.stopAgent == nil {
+		var ctx context.Context
+		ctx, l.stopAgent = context.WithCancel(context.Background())
+		l.agent.Go(func() { l.followAgent(ctx) })
+	}
+}
+
+func (l *launcher) agentClosed() {
+	if l.stopAgent != nil {
+		l.stopAgent()
+		l.stopAgent = nil
+		l.agent.Wait()
+		l.ready.set(false)
+	}
+}
+
 // followAgent queries the guest agent while the guest has its channel open.
 func (l *launcher) followAgent(ctx context.Context) {
-	var conn *qmp.Client
-	defer func() {
-		if conn != nil {
-			conn.Close()
-		}
-	}()
+	defer l.closeAgent()
 	for failures := 0; ctx.Err() == nil; {
-		err := func() (err error) {
-			ctx, cancel := context.WithTimeout(ctx, agentTimeout)
-			defer cancel()
-			if conn == nil {
-				if conn, err = qmp.DialAgent(ctx, filepath.Join(l.dirs.Run, agentSocket)); err != nil {
-					return err
-				}
-			}
-			if err := conn.Run(ctx, "guest-ping", nil, nil); err != nil {
-				return err
-			}
-			return l.setClock(ctx, conn)
-		}()
+		err := l.queryAgent(ctx)
 		pause := lastAgentPause
 		if err == nil {
 			failures = 0
 			l.ready.set(true)
 		} else {
-			if conn != nil {
-				conn.Close()
-				conn = nil
-			}
+			l.closeAgent()
 			pause = firstAgentPause
 			if failures++; failures >= maxAgentFailures && ctx.Err() == nil {
 				l.ready.set(false)
@@ -115,4 +114,41 @@ func (l *launcher) followAgent(ctx context.Context) {
 		}
 		timer.Stop()
 	}
+}
+
+// closeAgent closes the connection to the agent.
+func (l *launcher) closeAgent() {
+	if conn := l.agentConn.Swap(nil); conn != nil {
+		conn.Close()
+	}
+}
+
+// queryAgent checks that the agent answers, when it is not busy with a snapshot.
+func (l *launcher) queryAgent(ctx context.Context) error {
+	select {
+	case l.agentTurn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-l.agentTurn }()
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	defer cancel()
+	conn := l.agentConn.Load()
+	if conn == nil {
+		var err error
+		if conn, err = qmp.DialAgent(ctx, filepath.Join(l.dirs.Run, agentSocket)); err != nil {
+			return err
+		}
+		l.agentConn.Store(conn)
+	}
+	if l.mayBeFrozen.Load() {
+		if _, err := diskbackup.Thaw(ctx, conn); err != nil {
+			return err
+		}
+		l.mayBeFrozen.Store(false)
+	}
+	if err := conn.Run(ctx, "guest-ping", nil, nil); err != nil {
+		return err
+	}
+	return l.setClock(ctx, conn)
 }

@@ -99,6 +99,7 @@ func (l *launcher) saveMemory(conn *qmp.Client) error {
 	}
 	ctx := context.Background() // each step has a timeout
 	saved := &savedMemory{Memory: savedmemory.Memory{CPU: l.processors(), Shape: l.shape}, Epoch: l.definition.Epoch}
+	goOn := l.takes.hold()
 	step("sleep begun")
 	wasRunning, err := savedmemory.Halt(ctx, conn)
 	if err == nil {
@@ -114,6 +115,7 @@ func (l *launcher) saveMemory(conn *qmp.Client) error {
 	if wasRunning {
 		err = errors.Join(err, command(conn, "cont", nil))
 	}
+	goOn()
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("the volume of the root disk has no room for the memory of the machine, which runs on: increase spec.resource.rootDisk "+
 			"by spec.resource.memory and restart the machine, if its StorageClass can expand volumes; or set spec.action to active or stopped: %w", err)

@@ -15,11 +15,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -28,18 +30,40 @@ import (
 // helperVariable has the machine of a launcher that is killed: it runs this test binary.
 const helperVariable = "KEELSON_TEST_LAUNCHER"
 
-// helper is that machine, and the step at which its launcher and its QEMU are killed. Without a step, it prints all steps.
+// helper is that machine, or a job, and the step at which its launcher and its QEMU are killed. Without a step, it prints all steps.
 type helper struct {
 	Definition Definition
 	Dirs       Dirs
 	Step       string
+	Job        *Job
 }
 
 func TestMain(m *testing.M) {
 	if raw := os.Getenv(helperVariable); raw != "" {
 		runHelper(raw)
 	}
+	step = func(name string) {
+		if do := atSteps.Load(); do != nil {
+			(*do)(name)
+		}
+	}
+	savedmemory.Step, diskbackup.Step = step, step
 	os.Exit(m.Run())
+}
+
+// atSteps is called at each step, unless it is nil.
+var atSteps atomic.Pointer[func(string)]
+
+// atStep calls do at a step of launchers and jobs in this process, until the end of the test or the next call.
+func atStep(t *testing.T, at string, do func()) {
+	t.Helper()
+	t.Cleanup(func() { atSteps.Store(nil) })
+	hook := func(name string) {
+		if name == at {
+			do()
+		}
+	}
+	atSteps.Store(&hook)
 }
 
 // runHelper runs a launcher, and prints how the machine ended.
@@ -56,7 +80,13 @@ func runHelper(raw string) {
 			_ = syscall.Kill(0, syscall.SIGKILL) //nolint:forbidigo // its own group, as a container ends
 		}
 	}
-	savedmemory.Step = step
+	savedmemory.Step, diskbackup.Step = step, step
+	if h.Job != nil {
+		if result := RunJob(context.Background(), *h.Job, h.Dirs, os.Stderr); result.Error != "" {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		panic(err)
@@ -349,48 +379,76 @@ func TestMachineWithoutDiskDoesNotSleep(t *testing.T) {
 // runKilled runs a launcher that is killed at a step, with its QEMU, and returns the steps of one that is not.
 func (m *machine) runKilled(at string, sleep bool) (steps []string) {
 	m.Helper()
-	raw, err := json.Marshal(helper{m.definition, m.dirs, at})
+	p := m.begin(helper{Definition: m.definition, Dirs: m.dirs, Step: at})
+	p.awaitReady()
+	if sleep {
+		m.requestSleep()
+	} else {
+		p.kill() // it has woken
+	}
+	return p.steps()
+}
+
+// process is a helper that runs.
+type process struct {
+	m      *machine
+	cmd    *exec.Cmd
+	output strings.Builder
+	exited chan struct{}
+}
+
+// begin begins to run a helper, in a process group of its own.
+func (m *machine) begin(h helper) *process {
+	m.Helper()
+	raw, err := json.Marshal(h)
 	if err != nil {
 		m.Fatal(err)
 	}
-	cmd := exec.CommandContext(m.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), helperVariable+"="+string(raw))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	var output strings.Builder
-	cmd.Stdout = &output
-	if err := cmd.Start(); err != nil {
+	p := &process{m: m, cmd: exec.CommandContext(m.Context(), "/proc/self/exe"), exited: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), helperVariable+"="+string(raw))
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Stdout = &p.output
+	if err := p.cmd.Start(); err != nil {
 		m.Fatal(err)
 	}
-	exited := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(exited) }()
-	isOver := func() bool {
-		select {
-		case <-exited:
-			return true
-		default:
-			return false
-		}
+	go func() { _ = p.cmd.Wait(); close(p.exited) }()
+	m.Cleanup(p.kill)
+	return p
+}
+
+func (p *process) isOver() bool {
+	select {
+	case <-p.exited:
+		return true
+	default:
+		return false
 	}
-	m.Cleanup(func() {
-		if !isOver() {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) //nolint:forbidigo // its group, which runs
-		}
-		<-exited
-	})
-	harness.Eventually(m, "its launcher runs, or was killed", func() bool {
-		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s?wait=1s", m.definition.ReadyPort, ReadyPath))
+}
+
+// awaitReady waits until the machine in the process is ready, or was killed.
+func (p *process) awaitReady() {
+	p.m.Helper()
+	harness.Eventually(p.m, "its launcher runs, or was killed", func() bool {
+		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s?wait=1s", p.m.definition.ReadyPort, ReadyPath))
 		if err == nil {
 			_ = response.Body.Close()
 		}
-		return isOver() || err == nil && response.StatusCode == http.StatusOK
+		return p.isOver() || err == nil && response.StatusCode == http.StatusOK
 	})
-	if sleep {
-		m.requestSleep()
-	} else if !isOver() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) //nolint:forbidigo // its group: it has woken
+}
+
+// kill ends the process and its children.
+func (p *process) kill() {
+	if !p.isOver() {
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) //nolint:forbidigo // its group, which runs
 	}
-	<-exited
-	return strings.Fields(strings.ReplaceAll(output.String(), " ", "-"))
+	<-p.exited
+}
+
+// steps returns the steps that it has printed, when it has ended.
+func (p *process) steps() []string {
+	<-p.exited
+	return strings.Fields(strings.ReplaceAll(p.output.String(), " ", "-"))
 }
 
 // A launcher that is killed with its QEMU at any step is followed by one that goes on with the whole memory, or boots; the memory is never
@@ -433,22 +491,17 @@ func TestLongLauncherKilledAtEveryStep(t *testing.T) {
 
 // QEMU that dies while it saves its memory leaves a machine that boots.
 func TestQEMUDiesDuringSleep(t *testing.T) {
-	t.Cleanup(func() { step = func(string) {} })
 	for at, cause := range map[string]Cause{"halted": CauseHost, "sleep recorded": CauseAsleep} {
 		m := newMachine(t)
 		m.firmware()
 		m.run()
 		m.awaitReady()
-		step = func(name string) {
-			if name == at {
-				signals.Send(t, m.qemu(), syscall.SIGKILL)
-			}
-		}
+		atStep(t, at, func() { signals.Send(t, m.qemu(), syscall.SIGKILL) })
 		m.requestSleep()
 		if ended := m.awaitEnd(); ended.Cause != cause {
 			t.Errorf("killed when it was %s, it ended as %+v", at, ended)
 		}
-		step = func(string) {}
+		atSteps.Store(nil)
 		m.run()
 		m.awaitReady()
 		if m.wasWoken() != (cause == CauseAsleep) || m.hasMemory() {

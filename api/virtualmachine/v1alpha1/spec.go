@@ -106,8 +106,8 @@ type VirtualMachineSpec struct {
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
-	// Replace the disks of the machine by those of a snapshot, once. The driver qemu
-	// supports that.
+	// Replace the disks of the machine by those of a snapshot, once. The drivers
+	// qemu and pod support that.
 	// +optional
 	Restore *VirtualMachineRestore `json:"restore,omitempty"`
 

@@ -197,6 +197,7 @@
   - delete
   - list
   - patch
+  - watch
 - apiGroups:
   - ""
   resources:

@@ -61,7 +61,7 @@ func whyNotRestored(observed *observation) *metav1.Condition {
 	switch {
 	case observed.driver != nil && storeOf[backend.SnapshotStore](observed.driver) == nil:
 		return &metav1.Condition{Reason: v1alpha1.ReasonInvalidSpec, Message: fmt.Sprintf(
-			"The machine is not restored: the driver %s has no snapshots. Remove spec.restore, or use the driver qemu", observed.name)}
+			"The machine is not restored: the driver %s has no snapshots. Remove spec.restore, or use the driver qemu or pod", observed.name)}
 	case observed.server == nil || observed.server.State == backend.StateAbsent:
 		return &metav1.Condition{Reason: v1alpha1.ReasonMachineNotCreated, Message: "The machine is restored after it has its disks"}
 	}

@@ -82,7 +82,7 @@ func whyNoSnapshots(observed observation, status *v1alpha1.VirtualMachineStatus)
 	switch {
 	case observed.driver != nil && storeOf[backend.SnapshotStore](observed.driver) == nil:
 		return &metav1.Condition{Reason: v1alpha1.ReasonInvalidSpec, Message: fmt.Sprintf(
-			"No snapshots are made: the driver %s takes none. Remove spec.snapshots, or use the driver qemu", observed.name)}
+			"No snapshots are made: the driver %s takes none. Remove spec.snapshots, or use the driver qemu or pod", observed.name)}
 	case status.Server == nil:
 		return &metav1.Condition{Reason: v1alpha1.ReasonMachineNotCreated, Message: "No snapshots are made until the machine has its disks"}
 	}

@@ -162,7 +162,7 @@ func (d *Drivers) SnapshotStore(driver string) (backend.SnapshotStore, v1alpha1.
 	if store := storeOf[backend.SnapshotStore](opened); store != nil {
 		return store, v1alpha1.Host{Driver: driver, ID: host.ID, Name: host.Name}, nil
 	}
-	return nil, v1alpha1.Host{}, fmt.Errorf("%w: the driver %s of the machine takes no snapshots; the driver qemu does", backend.ErrMissing, driver)
+	return nil, v1alpha1.Host{}, fmt.Errorf("%w: the driver %s of the machine takes no snapshots; the drivers qemu and pod do", backend.ErrMissing, driver)
 }
 
 // WatchSnapshots sets the function to call with a snapshot that has changed.

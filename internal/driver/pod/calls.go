@@ -22,6 +22,9 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 	if err := d.checkMachine(&machine); err != nil {
 		return err
 	}
+	if machine.Snapshot != "" {
+		return d.createFork(ctx, machine)
+	}
 	if disks := claimedDisks(&machine); len(disks) > 0 {
 		// A machine that exists gets no new claim instead of a lost one.
 		secret, err := read[corev1.Secret](ctx, d.client, machine.Identity)
@@ -61,9 +64,12 @@ func (d *Driver) checkMachine(machine *backend.Machine) error {
 	return Validate(machine)
 }
 
-// withImage returns a machine with the image that it was created with: later ones may lack the source.
+// withImage returns a machine with the image that it was created with: later ones may lack the source, or name a snapshot that is gone.
 func withImage(machine backend.Machine, rec *record) backend.Machine {
 	if rec.Machine.Hash != "" {
+		if isOfSnapshot(&machine) && machine.DiskBytes == 0 {
+			machine.DiskBytes = rec.Machine.DiskBytes
+		}
 		machine.Image = rec.Machine.Image
 	}
 	return machine
@@ -199,6 +205,9 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		if err := d.keepBudget(ctx, &machine, &backend.Machine{}); err != nil {
 			return err
 		}
+		if isOfSnapshot(&machine) {
+			machine = withImage(machine, &record{Machine: machineIn(pod)})
+		}
 		return d.createSecret(ctx, &record{Machine: machine, Run: pod.Annotations[annotationRun]}, machine.Seed)
 	}
 	rec, err := recordOf(secret)
@@ -234,7 +243,7 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if err := d.check(); err != nil {
 		return err
 	}
-	if gone, err := d.removePod(ctx, id, options.Grace); err != nil || !gone {
+	if gone, err := d.removePods(ctx, id, options.Grace); err != nil || !gone {
 		return err
 	}
 	claims, err := d.claims(ctx, id)
@@ -260,7 +269,7 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 		}
 		step("secret deleted")
 	}
-	if gone, err := d.removePod(ctx, id, options.Grace); err != nil || !gone {
+	if gone, err := d.removePods(ctx, id, options.Grace); err != nil || !gone {
 		return err
 	}
 	d.mu.Lock()
@@ -275,8 +284,11 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	return nil
 }
 
-// removePod reports whether there is no Pod of a machine, and begins to delete it.
-func (d *Driver) removePod(ctx context.Context, id backend.Identity, grace time.Duration) (gone bool, err error) {
+// removePods reports whether there is no Pod of a machine, and begins to delete those that there are.
+func (d *Driver) removePods(ctx context.Context, id backend.Identity, grace time.Duration) (gone bool, err error) {
+	if gone, err := d.removeFill(ctx, id); err != nil || !gone {
+		return false, err
+	}
 	pod, err := read[corev1.Pod](ctx, d.client, id)
 	if err != nil || pod == nil {
 		return err == nil, err

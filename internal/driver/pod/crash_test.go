@@ -3,6 +3,7 @@ package pod
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,6 +30,8 @@ const (
 	helperConfig    = "KEELSON_TEST_KUBECONFIG" // the kubeconfig of the API server
 	helperNamespace = "KEELSON_TEST_NAMESPACE"  // the namespace of the machine
 	helperForward   = "KEELSON_TEST_FORWARD"    // the address that forwards connections to simulated launchers
+	helperFork      = "KEELSON_TEST_FORK"       // the UID of the snapshot that the machine is made of, or restored from
+	helperRestore   = "KEELSON_TEST_RESTORE"    // the token of a restore of the machine, which is off
 	// helperUID is the UID of the machine.
 	helperUID = "0b5b4d8e-0000-4000-8000-0000000000dd"
 )
@@ -56,7 +59,17 @@ func runHelper() error {
 	if err != nil {
 		return err
 	}
-	return drivertest.Manage(d, killedMachine(namespace))
+	machine := killedMachine(namespace)
+	if goal := os.Getenv(helperSnapshot); goal != "" {
+		return manageSnapshot(d, goal, machine)
+	}
+	if id := os.Getenv(helperFork); id != "" {
+		machine.Image, machine.Snapshot = &v1alpha1.Image{Snapshot: "before"}, types.UID(id)
+	}
+	if token := os.Getenv(helperRestore); token != "" {
+		return errors.Join(untilRestored(d, machine, token), d.Close())
+	}
+	return drivertest.Manage(d, machine)
 }
 
 // forwardFromHelper connects to the simulated launcher of a Pod in the process of the test.

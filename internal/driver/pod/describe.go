@@ -28,8 +28,9 @@ const (
 	fieldDisks = "disks"
 )
 
-// describe returns a server, given its Secret and its Pod. Either may be nil, but not both. It is a pure function.
-func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Server, error) {
+// describe returns a server, given its Secret and its Pod, and the Pod that copies its disks. Each may be nil, but not the first two. It is
+// a pure function.
+func describe(secret *corev1.Secret, pod, filling *corev1.Pod, now time.Time) (backend.Server, error) {
 	rec := &record{}
 	if secret != nil {
 		var err error
@@ -37,6 +38,13 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 			return backend.Server{}, err
 		}
 	}
+	s := describeRun(rec, secret, pod, now)
+	describeFill(&s, rec, filling, now)
+	return s, nil
+}
+
+// describeRun returns a server without what is done to its disks.
+func describeRun(rec *record, secret *corev1.Secret, pod *corev1.Pod, now time.Time) backend.Server {
 	s := backend.Server{Identity: rec.Machine.Identity, State: backend.StateStopped, Hash: rec.Machine.Hash, Run: rec.Run}
 	if pod == nil {
 		s.ID = objectName(s.UID)
@@ -44,7 +52,7 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 		if rec.isAsleep(nil) {
 			describeAsleep(&s, rec, nil)
 		}
-		return s, nil
+		return s
 	}
 	if secret == nil {
 		s.Identity = identityOf(pod)
@@ -85,7 +93,7 @@ func describe(secret *corev1.Secret, pod *corev1.Pod, now time.Time) (backend.Se
 			}
 		}
 	}
-	return s, nil
+	return s
 }
 
 // isOver reports whether the containers of a Pod have certainly ended. Kubelet says so only then.

@@ -85,26 +85,37 @@ type Driver struct {
 	mu     sync.Mutex
 	closed bool
 	notify func(backend.Identity)
+	// notifySnapshot is called with a snapshot whose objects have changed.
+	notifySnapshot func(backend.SnapshotIdentity)
 	// usage is the usage of each run.
 	usage map[types.UID]*measured
 	// imports are the Pods whose launchers are asked, or were asked, for the progress of an import, by their UIDs.
 	imports map[types.UID]string
 	// sleeps are the attempts to put machines to sleep, that are in progress or have failed, by the UIDs of the machines.
 	sleeps map[types.UID]*sleepTask
+	// fills are the machines whose end of a fill is being recorded, by their UIDs.
+	fills map[types.UID]bool
 	// live are the last attempts to change machines while they run, by the UIDs of the machines.
 	live map[types.UID]*liveTask
 	// running ends when the driver is closed.
 	running context.Context
 }
 
-// ours selects the objects of machines.
-var ours = func() labels.Selector {
-	requirement, err := labels.NewRequirement(labelUID, selection.Exists, nil)
+// The objects of this driver: those of machines, those of snapshots, and all of both.
+var (
+	ofMachines  = having(labelUID)
+	ofSnapshots = having(labelSnapshot)
+	ofClusters  = having(labelCluster)
+)
+
+// having selects objects with a label.
+func having(label string) labels.Selector {
+	requirement, err := labels.NewRequirement(label, selection.Exists, nil)
 	if err != nil {
 		panic(err) // it is constant
 	}
 	return labels.NewSelector().Add(*requirement)
-}()
+}
 
 // Only a manager with this driver has these permissions: RBAC cannot limit them to the objects of machines.
 // +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;delete
@@ -112,7 +123,7 @@ var ours = func() labels.Selector {
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
 // +kubebuilder:rbac:groups=metrics.k8s.io,resources=pods,verbs=list
-// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;watch;create;patch;delete
 // +kubebuilder:rbac:groups=policy,resources=poddisruptionbudgets,verbs=create;delete
 
 // Missing returns an error if the driver has not all its images.
@@ -135,7 +146,7 @@ func Open(options Options) (*Driver, error) {
 	d := &Driver{
 		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
 		kvm:    kvm{resource: corev1.ResourceName(options.KVMResource), group: options.KVMGroup},
-		notify: func(backend.Identity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{},
+		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{}, fills: map[types.UID]bool{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -156,7 +167,9 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	d.host = backend.Host{ID: string(cluster), Name: "Kubernetes"}
-	kinds := cache.Options{Scheme: scheme, DefaultLabelSelector: ours, DefaultTransform: slim}
+	kinds := cache.Options{Scheme: scheme, DefaultTransform: slim, ByObject: map[client.Object]cache.ByObject{
+		&corev1.Pod{}: {Label: ofClusters}, &corev1.Secret{}: {Label: ofMachines}, &corev1.PersistentVolumeClaim{}: {Label: ofSnapshots},
+	}}
 	if len(options.Namespaces) > 0 {
 		kinds.DefaultNamespaces = map[string]cache.Config{}
 		for _, namespace := range options.Namespaces {
@@ -189,7 +202,7 @@ func (d *Driver) watch(ctx context.Context) error {
 	running, cancel := context.WithCancel(context.Background())
 	d.running, d.cancel = running, cancel
 	d.watches.Go(func() { _ = d.cache.Start(running) }) // it ends with its context
-	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}} {
+	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}} {
 		informer, err := d.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watch the Pods of machines: %w", err)
@@ -201,7 +214,7 @@ func (d *Driver) watch(ctx context.Context) error {
 		}
 	}
 	if !d.cache.WaitForCacheSync(ctx) {
-		return fmt.Errorf("%w: the watches of Pods and Secrets with the label %s do not begin; may the manager list and watch them?", backend.ErrUnavailable, labelUID)
+		return fmt.Errorf("%w: the watches of Pods, Secrets and PersistentVolumeClaims with the label %s do not begin; may the manager list and watch them?", backend.ErrUnavailable, labelCluster)
 	}
 	d.watches.Go(func() { d.sampleUsage(running) })
 	return nil
@@ -212,16 +225,31 @@ func (d *Driver) notifyObject(object any) {
 	if deleted, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
 		object = deleted.Obj
 	}
+	known, ok := object.(client.Object)
+	if !ok {
+		return
+	}
+	d.mu.Lock()
+	notify, notifySnapshot := d.notify, d.notifySnapshot
+	d.mu.Unlock()
+	if id := snapshotOf(known); id.UID != "" {
+		notifySnapshot(id)
+		if machine := filledBy(known); machine.UID != "" {
+			notify(machine)
+			d.followFill(machine)
+		}
+		return
+	}
+	id := identityOf(known)
+	if id.UID == "" {
+		return
+	}
 	if pod, ok := object.(*corev1.Pod); ok {
 		d.followImport(pod)
+		d.notifySnapshotsOf(id)
 	}
-	if known, ok := object.(client.Object); ok {
-		d.mu.Lock()
-		notify := d.notify
-		d.mu.Unlock()
-		notify(identityOf(known))
-		d.followLive(identityOf(known))
-	}
+	notify(id)
+	d.followLive(id)
 }
 
 // Name implements backend.Driver.
@@ -252,20 +280,28 @@ func (d *Driver) check() error {
 	return nil
 }
 
-// read reads an object of a machine; nil if there is none.
-func read[T any, P interface {
+// object is an object of the API.
+type object[T any] interface {
 	*T
 	client.Object
-}](ctx context.Context, from client.Reader, id backend.Identity) (P, error) {
-	object := P(new(T))
-	err := from.Get(ctx, client.ObjectKey{Namespace: id.Namespace, Name: objectName(id.UID)}, object)
+}
+
+// read reads an object of a machine; nil if there is none.
+func read[T any, P object[T]](ctx context.Context, from client.Reader, id backend.Identity) (P, error) {
+	return readNamed[T, P](ctx, from, id.Namespace, objectName(id.UID))
+}
+
+// readNamed reads an object; nil if there is none.
+func readNamed[T any, P object[T]](ctx context.Context, from client.Reader, namespace, name string) (P, error) {
+	found := P(new(T))
+	err := from.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found)
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, typed(fmt.Sprintf("get the %T of the machine", object), err)
+		return nil, typed(fmt.Sprintf("get the %T %s/%s", found, namespace, name), err)
 	}
-	return object, nil
+	return found, nil
 }
 
 // typed makes an error of the API server one of the driver contract.
@@ -286,12 +322,16 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 	if err != nil {
 		return backend.Server{}, err
 	}
-	return d.describe(secret, pod)
+	filling, err := d.readFill(ctx, d.cache, id)
+	if err != nil {
+		return backend.Server{}, err
+	}
+	return d.describe(secret, pod, filling)
 }
 
 // describe is the function describe with what is known to this driver alone.
-func (d *Driver) describe(secret *corev1.Secret, pod *corev1.Pod) (backend.Server, error) {
-	server, err := describe(secret, pod, time.Now())
+func (d *Driver) describe(secret *corev1.Secret, pod, filling *corev1.Pod) (backend.Server, error) {
+	server, err := describe(secret, pod, filling, time.Now())
 	if pod == nil {
 		server.Emulated = d.kvm.resource == "" // as the next run
 	}
@@ -313,12 +353,16 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 		return nil, typed("list the Pods of machines", err)
 	}
 	known := map[types.UID]*corev1.Secret{}
-	running := map[types.UID]*corev1.Pod{}
+	running, filling := map[types.UID]*corev1.Pod{}, map[types.UID]*corev1.Pod{}
 	for i := range secrets.Items {
 		known[identityOf(&secrets.Items[i]).UID] = &secrets.Items[i]
 	}
 	for i := range pods.Items {
+		filling[filledBy(&pods.Items[i]).UID] = &pods.Items[i]
 		uid := identityOf(&pods.Items[i]).UID
+		if uid == "" {
+			continue // it works on volumes
+		}
 		running[uid] = &pods.Items[i]
 		if known[uid] == nil {
 			known[uid] = nil
@@ -326,7 +370,7 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	}
 	var all []backend.Server
 	for uid, secret := range known {
-		server, err := d.describe(secret, running[uid])
+		server, err := d.describe(secret, running[uid], filling[uid])
 		if err != nil {
 			return nil, err
 		}

@@ -46,6 +46,8 @@ type cluster struct {
 	launchers  *simulated
 	// expands means that volumes are expanded.
 	expands atomic.Bool
+	// jobs returns the result of a job; nil while it is being done.
+	jobs atomic.Pointer[func(*launcher.Job) *launcher.JobResult]
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -90,7 +92,7 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	grace, options := int64(0), metav1.ListOptions{LabelSelector: labelUID}
+	grace, options := int64(0), metav1.ListOptions{LabelSelector: labelCluster}
 	for _, namespace := range c.namespaces {
 		core := c.api.CoreV1()
 		err := errors.Join(core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, options),
@@ -142,7 +144,7 @@ func (c *cluster) runKubelet() {
 		defer close(done)
 		for ctx.Err() == nil {
 			for _, namespace := range c.namespaces {
-				pods, err := c.api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labelUID})
+				pods, err := c.api.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: labelCluster})
 				if err != nil {
 					continue
 				}
@@ -167,7 +169,7 @@ func (c *cluster) runKubelet() {
 // syncClaims does what the controllers of claims do: it binds them, and lets those go that are being deleted.
 func (c *cluster) syncClaims(ctx context.Context, namespace string) error {
 	api := c.api.CoreV1().PersistentVolumeClaims(namespace)
-	claims, err := api.List(ctx, metav1.ListOptions{LabelSelector: labelUID})
+	claims, err := api.List(ctx, metav1.ListOptions{LabelSelector: labelCluster})
 	if err != nil {
 		return err
 	}
@@ -209,6 +211,8 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 		return nil // see TestNeverTwice
 	case pod.DeletionTimestamp != nil:
 		return c.end(ctx, pod, c.launchers.endOf(pod))
+	case pod.Status.Phase == corev1.PodRunning && pod.Labels[labelSnapshot] != "":
+		return c.syncJob(ctx, pod)
 	case c.launchers.isFalling(pod.UID):
 		if isOver(pod) {
 			return nil
@@ -239,11 +243,16 @@ func readiness(ready bool) corev1.ConditionStatus {
 // end writes that the container of a Pod has ended.
 func (c *cluster) end(ctx context.Context, pod *corev1.Pod, ended launcher.Ended) error {
 	c.launchers.end(pod.UID)
-	raw, err := json.Marshal(ended)
+	return c.endWith(ctx, pod, corev1.PodFailed, ended)
+}
+
+// endWith is end with a phase and a report.
+func (c *cluster) endWith(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase, report any) error {
+	raw, err := json.Marshal(report)
 	if err != nil {
 		return err
 	}
-	pod.Status.Phase = corev1.PodFailed
+	pod.Status.Phase = phase
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
 		ExitCode: 1, Message: string(raw), StartedAt: metav1.Now(), FinishedAt: metav1.Now(),
 	}}}}
@@ -263,7 +272,7 @@ func (c *cluster) kill(t *testing.T, uid types.UID) {
 // leftovers returns the objects of machines in the namespaces of the test.
 func (c *cluster) leftovers(t *testing.T) (left []string) {
 	t.Helper()
-	options := metav1.ListOptions{LabelSelector: labelUID}
+	options := metav1.ListOptions{LabelSelector: labelCluster}
 	for _, namespace := range c.namespaces {
 		pods, err := c.api.CoreV1().Pods(namespace).List(t.Context(), options)
 		secrets, secretsErr := c.api.CoreV1().Secrets(namespace).List(t.Context(), options)

@@ -40,6 +40,11 @@ type record struct {
 	BalloonBytes int64 `json:"balloonBytes,omitempty"`
 	// DiskRefused is why disks of that run do not grow; empty if they have grown, did not have to, or can still grow while it runs.
 	DiskRefused string `json:"diskRefused,omitempty"`
+	// Fill is what is to be done before anything else uses the disks; nil if there is nothing.
+	Fill *fill `json:"fill,omitempty"`
+	// Restored is the token of the last restore that is done, and FailedRestore the last one if it has failed.
+	Restored      string         `json:"restored,omitempty"`
+	FailedRestore *failedRestore `json:"failedRestore,omitempty"`
 	// Failure is why that run has no Pod; nil if it had one.
 	Failure *failure `json:"failure,omitempty"`
 }
@@ -51,7 +56,7 @@ func (r *record) wake(machine backend.Machine) *record {
 	started.PodTemplate, started.EvictionPolicy = machine.PodTemplate, machine.EvictionPolicy
 	return &record{
 		Machine: withImage(machine, r), Started: &started, SeedSum: r.SeedSum, Run: rand.String(10), DiskRefused: r.DiskRefused, Epoch: r.Epoch,
-		BalloonBytes: r.BalloonBytes,
+		BalloonBytes: r.BalloonBytes, Restored: r.Restored, FailedRestore: r.FailedRestore,
 	}
 }
 

@@ -14,10 +14,12 @@ const maxSeed = 512 << 10
 // Validate rejects what this driver cannot do, regardless of the cluster. The error is a *backend.FieldError.
 func Validate(machine *backend.Machine) error {
 	wrong := func(field, message string) error { return &backend.FieldError{Field: field, Message: message} }
-	if image := machine.Image; image != nil && image.Container == "" && image.URL == "" {
-		return wrong("spec.image", "the driver pod boots the default guest, or an image from a URL or in a container image; set spec.image.url or spec.image.container")
+	if image := machine.Image; image != nil && image.Container == "" && image.URL == "" && image.Snapshot == "" {
+		return wrong("spec.image", "the driver pod boots the default guest, a snapshot, or an image from a URL or in a container image; set spec.image.url, "+
+			"spec.image.container or spec.image.snapshot")
 	}
-	if machine.Image != nil && machine.DiskBytes == 0 {
+	hasRoot := machine.DiskBytes > 0 || isOfSnapshot(machine) // a snapshot has the default
+	if machine.Image != nil && !hasRoot {
 		return wrong("spec.resource.rootDisk", "the driver pod has the root disk in a PersistentVolumeClaim, which needs a size; set it")
 	}
 	if machine.Network != nil {
@@ -39,7 +41,7 @@ func Validate(machine *backend.Machine) error {
 		return wrong("spec.onHostShutdown", "machines of the driver pod are on no host; remove the field, or use the driver qemu")
 	}
 	const memory = "the driver pod saves the memory of machines that sleep to the PersistentVolumeClaim of their root disk; "
-	canSleep := machine.DiskBytes > 0 && !machine.Ephemeral
+	canSleep := hasRoot && !machine.Ephemeral
 	if machine.SleepsOnSchedule && !canSleep {
 		return wrong("spec.powerSchedule", memory+"set spec.resource.rootDisk without spec.ephemeral, or remove the field")
 	}
@@ -53,12 +55,6 @@ func Validate(machine *backend.Machine) error {
 	}
 	if machine.SleepsWhenIdle {
 		return wrong("spec.idle", "the driver pod does not know which machines are idle; remove the field, or use the driver qemu")
-	}
-	if machine.TakesSnapshots {
-		return wrong("spec.snapshots", "the driver pod takes no snapshots; remove the field, or use the driver qemu")
-	}
-	if machine.IsRestored {
-		return wrong("spec.restore", "the driver pod has no snapshots; remove the field, or use the driver qemu")
 	}
 	if machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0 {
 		return wrong("spec.resource.cpu", "the driver pod requires a whole number of processors")
@@ -79,7 +75,7 @@ func validateEphemeral(machine *backend.Machine) error {
 		{"spec.storageClassName", machine.StorageClass != ""},
 		{"spec.snapshots", machine.TakesSnapshots},
 		{"spec.restore", machine.IsRestored},
-		{"spec.image.snapshot", machine.Snapshot != ""},
+		{"spec.image.snapshot", isOfSnapshot(machine)},
 		{"spec.disks[].deletePolicy", slices.ContainsFunc(machine.Disks, isKept)},
 	} {
 		if field.isGiven {

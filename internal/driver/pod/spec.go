@@ -163,7 +163,7 @@ func (k kvm) addTo(spec *corev1.PodSpec) {
 	}
 }
 
-// newPod returns the Pod of the run of a record. mustBeAsleep means that the machine is certainly asleep. It has what Pod Security "restricted" demands.
+// newPod returns the Pod of the run of a record. mustBeAsleep means that the machine is certainly asleep.
 func newPod(rec *record, images images, kvm kvm, mustBeAsleep bool) (*corev1.Pod, error) {
 	machine := rec.Started
 	definition := newDefinition(machine)
@@ -172,34 +172,12 @@ func newPod(rec *record, images images, kvm kvm, mustBeAsleep bool) (*corev1.Pod
 	if err != nil {
 		return nil, err
 	}
-	pod := &corev1.Pod{ObjectMeta: newMeta(machine.Identity), Spec: corev1.PodSpec{
-		Hostname:                      hostName(machine.Name),
-		RestartPolicy:                 corev1.RestartPolicyNever, // the controller decides about restarts
-		TerminationGracePeriodSeconds: ptr.To(graceOf(&definition)),
-		AutomountServiceAccountToken:  ptr.To(false),
-		EnableServiceLinks:            ptr.To(false),
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(user), RunAsGroup: ptr.To(user), FSGroup: ptr.To(user),
-			FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
-			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-			// QEMU listens at the ports of the guest.
-			Sysctls: []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}},
-		},
-		Containers: []corev1.Container{{
-			Name: container, Image: images.launcher, ImagePullPolicy: corev1.PullIfNotPresent,
-			// An image from an archive or folder may have no entry point, or another one.
-			Command:                []string{"/keelson-launcher"},
-			Env:                    []corev1.EnvVar{{Name: launcher.Variable, Value: string(raw)}, {Name: "TMPDIR", Value: launcher.RunDir}},
-			Ports:                  containerPorts(machine.Ports),
-			Resources:              newResources(&definition),
-			ReadinessProbe:         newProbe(&definition),
-			TerminationMessagePath: launcher.TerminationLog,
-			SecurityContext: &corev1.SecurityContext{
-				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
-				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-			},
-		}},
-	}}
+	pod := newRestrictedPod(newMeta(machine.Identity), images.launcher, corev1.EnvVar{Name: launcher.Variable, Value: string(raw)})
+	pod.Spec.Hostname, pod.Spec.TerminationGracePeriodSeconds = hostName(machine.Name), ptr.To(graceOf(&definition))
+	// QEMU listens at the ports of the guest.
+	pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
+	c := &pod.Spec.Containers[0]
+	c.Ports, c.Resources, c.ReadinessProbe = containerPorts(machine.Ports), newResources(&definition), newProbe(&definition)
 	pod.OwnerReferences = ownedBy(machine.Identity)
 	if machine.Set != "" {
 		pod.Labels[v1alpha1.LabelSet] = machine.Set
@@ -209,6 +187,36 @@ func newPod(rec *record, images images, kvm kvm, mustBeAsleep bool) (*corev1.Pod
 	addVolumes(&pod.Spec, machine, images)
 	kvm.addTo(&pod.Spec)
 	return pod, nil
+}
+
+// newRestrictedPod returns a Pod of the launcher, which gets a variable. It has what Pod Security "restricted" demands, and no token.
+func newRestrictedPod(meta metav1.ObjectMeta, image string, variable corev1.EnvVar) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
+		RestartPolicy:                corev1.RestartPolicyNever, // the controller decides about restarts
+		AutomountServiceAccountToken: ptr.To(false),
+		EnableServiceLinks:           ptr.To(false),
+		SecurityContext: &corev1.PodSecurityContext{
+			RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(user), RunAsGroup: ptr.To(user), FSGroup: ptr.To(user),
+			FSGroupChangePolicy: ptr.To(corev1.FSGroupChangeOnRootMismatch),
+			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+		},
+		Containers: []corev1.Container{{
+			Name: container, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+			// An image from an archive or folder may have no entry point, or another one.
+			Command:                []string{"/keelson-launcher"},
+			Env:                    []corev1.EnvVar{variable, {Name: "TMPDIR", Value: launcher.RunDir}},
+			TerminationMessagePath: launcher.TerminationLog,
+			SecurityContext: &corev1.SecurityContext{
+				AllowPrivilegeEscalation: ptr.To(false), ReadOnlyRootFilesystem: ptr.To(true),
+				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+			},
+		}},
+	}}
+}
+
+// addRunDir adds the folder for temporary files, which is in memory.
+func addRunDir(spec *corev1.PodSpec) {
+	addVolume(spec, "run", launcher.RunDir, false, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})
 }
 
 // addTemplate adds what the user wants the Pod to have. Labels and annotations of the driver come first.
@@ -247,11 +255,9 @@ func templateSum(template *v1alpha1.PodTemplate) string {
 // addVolumes adds the volumes of a machine.
 func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 	add := func(name, path string, readOnly bool, source corev1.VolumeSource) {
-		spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
-		c := &spec.Containers[0]
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
+		addVolume(spec, name, path, readOnly, source)
 	}
-	add("run", launcher.RunDir, false, corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}})
+	addRunDir(spec)
 	// The record in the Secret is not for the launcher. It is not optional: without its Secret, no Pod of a deleted machine starts.
 	add("seed", launcher.SeedDir, true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 		SecretName: objectName(machine.UID), DefaultMode: ptr.To[int32](0o440), Items: []corev1.KeyToPath{
@@ -268,17 +274,34 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 	case machine.Image.Container != "":
 		add("image", launcher.ImageDir, true, image(machine.Image.Container))
 	}
+	addDisks(spec, machine)
+}
+
+// addVolume adds a volume, and its mount.
+func addVolume(spec *corev1.PodSpec, name, path string, readOnly bool, source corev1.VolumeSource) {
+	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: name, VolumeSource: source})
+	c := &spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path, ReadOnly: readOnly})
+}
+
+// addDisks adds the volumes of the disks of a machine.
+func addDisks(spec *corev1.PodSpec, machine *backend.Machine) {
 	for _, disk := range disksOf(machine) {
 		volume, path := "disk", launcher.DiskDir
 		if disk.Name != rootDisk {
 			volume, path = "disk-"+disk.Name, filepath.Join(launcher.DisksDir, disk.Name)
 		}
-		source := corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(machine.UID, disk.Name)}}
+		source := claimSource(claimName(machine.UID, disk.Name))
 		if machine.Ephemeral {
 			source = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(claimSize(disk.SizeBytes))}}
 		}
-		add(volume, path, false, source)
+		addVolume(spec, volume, path, false, source)
 	}
+}
+
+// claimSource returns the source of a volume of a claim.
+func claimSource(name string) corev1.VolumeSource {
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 }
 
 // newResources returns the resources of a Pod. The processors have no limit: QEMU has other threads, too.

@@ -3,6 +3,7 @@ package pod
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,6 +24,12 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	secret, rec, pod, err := d.beforeStart(ctx, machine.Identity)
 	if err != nil {
 		return err
+	}
+	if rec.Fill != nil {
+		if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy || rec.Fill.Token == "" {
+			return errors.Join(err, backend.ErrInProgress)
+		}
+		// The restore was withdrawn. If it is decided, the launcher finishes it.
 	}
 	isAsleep := rec.isAsleep(pod)
 	if pod != nil {
@@ -53,7 +60,8 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
-	next := &record{Machine: applied, Started: &fitted, SeedSum: sumOf(machine.Seed), Run: rand.String(10), DiskRefused: refused, Epoch: rec.Epoch}
+	next := &record{Machine: applied, Started: &fitted, SeedSum: sumOf(machine.Seed), Run: rand.String(10), DiskRefused: refused, Epoch: rec.Epoch,
+		Restored: rec.Restored, FailedRestore: rec.FailedRestore}
 	if rec.Stopped {
 		next.Epoch = rec.Run
 	}
@@ -130,8 +138,9 @@ func (d *Driver) clear(ctx context.Context, pod *corev1.Pod) (over bool, err err
 	}
 	gone := false
 	d.await(ctx, func() bool {
-		seen, err := read[corev1.Pod](ctx, d.cache, identityOf(pod))
-		gone = err == nil && (seen == nil || seen.UID != pod.UID)
+		var seen corev1.Pod
+		err := d.cache.Get(ctx, client.ObjectKeyFromObject(pod), &seen)
+		gone = apierrors.IsNotFound(err) || err == nil && seen.UID != pod.UID
 		return gone
 	})
 	if !gone {

@@ -33,6 +33,7 @@ func TestValidate(t *testing.T) {
 	for field, change := range map[string]func(*backend.Machine){
 		"": func(m *backend.Machine) {
 			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy, m.Display = 1<<30, true, v1alpha1.EvictionSleep, v1alpha1.DisplayVGA
+			m.TakesSnapshots, m.IsRestored = true, true
 		},
 		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
 		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
@@ -43,11 +44,9 @@ func TestValidate(t *testing.T) {
 		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },                 // without a disk
 		"spec.evictionPolicy":    func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionSleep }, // without a disk
 		"spec.idle":              func(m *backend.Machine) { m.SleepsWhenIdle = true },
-		"spec.snapshots":         func(m *backend.Machine) { m.TakesSnapshots = true },
-		"spec.restore":           func(m *backend.Machine) { m.IsRestored = true },
 		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },
 		"spec.storageClassName":  func(m *backend.Machine) { m.Ephemeral, m.StorageClass = true, "fast" },
-		"spec.image.snapshot":    func(m *backend.Machine) { m.Ephemeral, m.Snapshot = true, "uid" },
+		"spec.image.snapshot":    func(m *backend.Machine) { m.Ephemeral, m.Image = true, &v1alpha1.Image{Snapshot: "gold"} },
 		"spec.disks[].deletePolicy": func(m *backend.Machine) {
 			m.Ephemeral, m.Disks = true, []backend.Disk{{Name: "data", SizeBytes: 1 << 20, Retain: true}}
 		},
@@ -60,6 +59,11 @@ func TestValidate(t *testing.T) {
 		if errors.As(err, &wrong) != (field != "") || wrong != nil && wrong.Field != field {
 			t.Errorf("%s: %v", field, err)
 		}
+	}
+	fork := newMachine()
+	fork.Image, fork.SleepsOnSchedule = &v1alpha1.Image{Snapshot: "before"}, true
+	if err := Validate(&fork); err != nil {
+		t.Errorf("a machine of a snapshot: %v", err)
 	}
 }
 
@@ -129,7 +133,7 @@ func TestPodWithKVM(t *testing.T) {
 	if definition, ok := definitionOf(pod); !ok || !definition.KVM {
 		t.Errorf("definition %+v", definition)
 	}
-	if server, err := describe(nil, pod, time.Now()); err != nil || server.Emulated {
+	if server, err := describe(nil, pod, nil, time.Now()); err != nil || server.Emulated {
 		t.Errorf("emulated %t, %v", server.Emulated, err)
 	}
 }
@@ -185,8 +189,8 @@ func TestSlim(t *testing.T) {
 	}
 	for _, deleted := range []*metav1.Time{nil, {Time: now}, {Time: now.Add(-time.Hour)}} { // it runs, ends, and is lost
 		whole.DeletionTimestamp, pod.DeletionTimestamp = deleted, deleted
-		want, wantErr := describe(secret, whole, now)
-		got, err := describe(secret, pod, now)
+		want, wantErr := describe(secret, whole, nil, now)
+		got, err := describe(secret, pod, nil, now)
 		if diff := cmp.Diff(want, got); diff != "" || errors.Join(wantErr, err) != nil {
 			t.Errorf("%v, %v (-API +cache):\n%s", wantErr, err, diff)
 		}
@@ -414,7 +418,7 @@ func TestDescribe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := describe(secret, w.pod, w.now)
+			got, err := describe(secret, w.pod, nil, w.now)
 			if err != nil || got.State != test.state || got.Task != test.task || got.Agent != test.agent || got.Identity != w.rec.Machine.Identity {
 				t.Errorf("got %+v, %v", got, err)
 			}
@@ -440,7 +444,7 @@ func TestPending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := describe(secret, w.pod, w.now)
+	got, err := describe(secret, w.pod, nil, w.now)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func (d *Driver) sampleUsage(ctx context.Context) {
 		case <-ticker.C:
 		}
 		var pods corev1.PodList
-		if d.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy) != nil || len(pods.Items) == 0 {
+		if d.cache.List(ctx, &pods, client.MatchingLabelsSelector{Selector: ofMachines}, client.UnsafeDisableDeepCopy) != nil || len(pods.Items) == 0 {
 			continue // it ends, or there is nothing to measure
 		}
 		metrics, err := d.podMetrics(ctx)
@@ -57,7 +57,7 @@ func (d *Driver) podMetrics(ctx context.Context) (map[types.NamespacedName]metri
 	all := map[types.NamespacedName]metricsv1beta1.PodMetrics{}
 	for _, namespace := range namespaces {
 		var list metricsv1beta1.PodMetricsList
-		if err := d.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: ours}); err != nil {
+		if err := d.client.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: ofMachines}); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -261,16 +262,7 @@ func fdSetPath(fd int) string { return fmt.Sprintf("/dev/fdset/%d", fd) }
 
 // handedOver returns the arguments that make a descriptor a block node.
 func handedOver(fd int, name string, readOnly bool) []string {
-	return []string{"-add-fd", fdSet(fd) + ",opaque=" + name, "-blockdev", blockdev(fileBlockdev(fdSetPath(fd), name, readOnly))}
-}
-
-// fileBlockdev returns the block node of a file.
-func fileBlockdev(path, name string, readOnly bool) map[string]any {
-	node := map[string]any{"driver": "file", "node-name": name, "filename": path, "read-only": readOnly}
-	if !readOnly {
-		node["discard"] = "unmap"
-	}
-	return node
+	return []string{"-add-fd", fdSet(fd) + ",opaque=" + name, "-blockdev", blockdev(diskbackup.FileNode(fdSetPath(fd), name, readOnly))}
 }
 
 // baseBlockdev returns the block node of the image of a disk, in the node file.

@@ -4,19 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 )
-
-// copyChunk is the number of bytes that a copy of a disk makes between two looks at its context.
-const copyChunk = 64 << 20
 
 // beginRead begins a clone of the disk, which must not change meanwhile.
 func (v *virtualDisk) beginRead() error {
@@ -96,7 +90,7 @@ func (d *Driver) copyDisk(ctx context.Context, from, to string, progress func(pe
 	if err := newFile(part, d.keeper()); err != nil {
 		return err
 	}
-	if err := copySparse(ctx, from, part, progress); err != nil {
+	if err := diskbackup.CopySparse(ctx, from, part, progress); err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
 	step("disk copied")
@@ -104,64 +98,4 @@ func (d *Driver) copyDisk(ctx context.Context, from, to string, progress func(pe
 		return err
 	}
 	return atomicfile.SyncDir(filepath.Dir(to))
-}
-
-// copySparse copies a file into an empty one, without its holes, durably. progress is called in quarters.
-func copySparse(ctx context.Context, from, to string, progress func(percent int64)) error {
-	source, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	target, err := os.OpenFile(to, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer target.Close()
-	info, err := source.Stat()
-	if err != nil {
-		return err
-	}
-	size := info.Size()
-	if err := target.Truncate(size); err != nil {
-		return err
-	}
-	reported := int64(0)
-	for at := int64(0); at < size; {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		begin, err := unix.Seek(int(source.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) {
-			break // the rest is a hole
-		}
-		if err != nil {
-			return &fs.PathError{Op: "seek", Path: from, Err: err}
-		}
-		end, err := unix.Seek(int(source.Fd()), begin, unix.SEEK_HOLE)
-		if err != nil {
-			return &fs.PathError{Op: "seek", Path: from, Err: err}
-		}
-		at = min(end, begin+copyChunk)
-		if err := copyRange(source, target, begin, at-begin); err != nil {
-			return err
-		}
-		if done := at * 100 / size / 25 * 25; done > reported {
-			reported = done
-			progress(done)
-		}
-	}
-	return errors.Join(target.Sync(), target.Close())
-}
-
-// copyRange copies a part of a file to the same place of another one. Between files, io.CopyN lets the kernel do it.
-func copyRange(source, target *os.File, at, length int64) error {
-	if _, err := source.Seek(at, io.SeekStart); err != nil {
-		return err
-	}
-	if _, err := target.Seek(at, io.SeekStart); err != nil {
-		return err
-	}
-	_, err := io.CopyN(target, source, length)
-	return err
 }

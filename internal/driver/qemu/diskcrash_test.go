@@ -74,11 +74,11 @@ func (w *fixture) hasPlugged(names ...string) {
 			want = 1
 		}
 		nodes := 0
-		if _, found := p.sizes[diskNode(name)]; found {
+		if _, found := p.Sizes[diskNode(name)]; found {
 			nodes++
 		}
 		devices := len(p.devices) - len(slices.DeleteFunc(slices.Clone(p.devices), func(d string) bool { return d == diskNode(name) }))
-		if sets := len(p.sets[diskFileNode(name)]); sets != want || nodes != want || devices != want {
+		if sets := len(p.Sets[diskFileNode(name)]); sets != want || nodes != want || devices != want {
 			w.Errorf("disk %s: QEMU has %d sets of descriptors, %d block nodes, %d devices; want %d of each", name, sets, nodes, devices, want)
 		}
 	}

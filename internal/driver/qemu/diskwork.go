@@ -299,7 +299,7 @@ func (p *diskPass) addVirtual(ctx context.Context, disk backend.Disk) {
 	calling, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()
 	size := v.definition().SizeBytes
-	now, known := p.plugged.sizes[diskNode(disk.Name)]
+	now, known := p.plugged.Sizes[diskNode(disk.Name)]
 	err = growPlugged(calling, p.conn, p.plugged, disk.Name, size)
 	if err == nil && known && size > now {
 		step("virtual disk grown in QEMU")
@@ -315,7 +315,7 @@ func (p *diskPass) addVirtual(ctx context.Context, disk backend.Disk) {
 
 // prepareUnlessKnown grows the file of a disk, and gives it to the user of the machine, unless QEMU has opened it.
 func (m *machine) prepareUnlessKnown(ctx context.Context, disk backend.Disk, p *plugged) error {
-	if _, known := p.sizes[diskFileNode(disk.Name)]; known {
+	if _, known := p.Sizes[diskFileNode(disk.Name)]; known {
 		return nil
 	}
 	return m.prepareDisk(ctx, disk, m.progress)

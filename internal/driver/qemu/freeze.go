@@ -2,14 +2,11 @@ package qemu
 
 import (
 	"context"
-	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
-
-// freezeTimeout is how long a guest may take to write what it has cached. Its programs that write wait meanwhile.
-const freezeTimeout = 10 * time.Second
 
 // freeze has the agent of a running guest freeze its file systems, so that everything that was written to them is on the disks. Without
 // an agent that can, nothing happens. thaw has to be called after it, whether it has succeeded or not.
@@ -26,9 +23,7 @@ func (m *machine) freeze(ctx context.Context) {
 		return
 	}
 	step("freeze recorded")
-	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
-	defer cancel()
-	if err := agent.Run(ctx, "guest-fsfreeze-freeze", nil, nil); err != nil {
+	if err := diskbackup.Freeze(ctx, agent); err != nil {
 		m.d.options.Log.V(1).Info("The agent of a guest does not freeze its file systems", "machine", m.id.UID, "why", err.Error())
 		return
 	}
@@ -59,15 +54,11 @@ func (m *machine) thawWith(ctx context.Context, agent *qmp.Client) (wasFrozen bo
 	if !mayBeFrozen {
 		return false, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
-	defer cancel()
-	var thawed int
-	// An agent that rejects the command has not frozen anything.
-	if err := connectionError(agent.Run(ctx, "guest-fsfreeze-thaw", nil, &thawed)); err != nil {
+	if wasFrozen, err = diskbackup.Thaw(ctx, agent); err != nil {
 		return false, err
 	}
 	step("guest thawed")
-	return thawed > 0, m.recordFrozen(false)
+	return wasFrozen, m.recordFrozen(false)
 }
 
 func (m *machine) recordFrozen(frozen bool) error {

@@ -3,11 +3,11 @@ package qemu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
 
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
@@ -24,21 +24,16 @@ func baseFileNode(name string) string { return "dbf-" + name }
 
 // plugged is what QEMU has of disks.
 type plugged struct {
+	*diskbackup.Nodes
+
 	// devices are the names of devices.
 	devices []string
-	// sizes are the virtual sizes of block nodes, by name.
-	sizes map[string]int64
-	// sets are the sets of descriptors, by the name of the node that they are for.
-	sets map[string][]int64
-	// tracked are the block nodes whose changes are recorded for a snapshot, and changed is the number of bytes that have changed.
-	tracked []string
-	changed int64
 }
 
 // queryDisks returns what QEMU has. The truth about hot-plugged devices is in QEMU, not in the definition of a machine: a
 // manager may be killed between a command and the record of its result.
 func queryDisks(ctx context.Context, conn *qmp.Client) (*plugged, error) {
-	p := &plugged{sizes: map[string]int64{}, sets: map[string][]int64{}}
+	p := &plugged{}
 	var devices []struct{ Name string }
 	if err := conn.Run(ctx, "qom-list", map[string]any{"path": "/machine/peripheral"}, &devices); err != nil {
 		return nil, err
@@ -46,40 +41,9 @@ func queryDisks(ctx context.Context, conn *qmp.Client) (*plugged, error) {
 	for _, device := range devices {
 		p.devices = append(p.devices, device.Name)
 	}
-	var nodes []struct {
-		Name  string `json:"node-name"`
-		Image struct {
-			Size int64 `json:"virtual-size"`
-		}
-		Bitmaps []struct {
-			Name  string
-			Count int64
-		} `json:"dirty-bitmaps"`
-	}
-	if err := conn.Run(ctx, "query-named-block-nodes", map[string]any{"flat": true}, &nodes); err != nil {
-		return nil, err
-	}
-	for _, node := range nodes {
-		p.sizes[node.Name] = node.Image.Size
-		for _, bitmap := range node.Bitmaps {
-			if bitmap.Name == changedBitmap {
-				p.tracked, p.changed = append(p.tracked, node.Name), p.changed+bitmap.Count
-			}
-		}
-	}
-	var sets []struct {
-		ID  int64 `json:"fdset-id"`
-		FDs []struct{ Opaque string }
-	}
-	if err := conn.Run(ctx, "query-fdsets", nil, &sets); err != nil {
-		return nil, err
-	}
-	for _, set := range sets {
-		for _, fd := range set.FDs {
-			p.sets[fd.Opaque] = append(p.sets[fd.Opaque], set.ID)
-		}
-	}
-	return p, nil
+	var err error
+	p.Nodes, err = diskbackup.Query(ctx, conn)
+	return p, err
 }
 
 // plugDisk plugs a disk whose file is complete, as far as QEMU does not have it.
@@ -96,17 +60,17 @@ func (m *machine) plugDisk(ctx context.Context, conn *qmp.Client, p *plugged, na
 	if record.Base != nil {
 		base := baseBlockdev(record.Base, baseNode(name), baseFileNode(name))
 		disk["backing"] = baseNode(name)
-		if err := handOver(ctx, conn, p, record.Base.Path, baseFileNode(name), true); err != nil {
+		if err := handOver(ctx, conn, p.Nodes, record.Base.Path, baseFileNode(name), true); err != nil {
 			return err
 		}
-		if err := addNode(ctx, conn, p, base); err != nil {
+		if err := p.Add(ctx, conn, base); err != nil {
 			return err
 		}
 	}
-	if err := handOver(ctx, conn, p, m.recordPath(&record), diskFileNode(name), false); err != nil {
+	if err := handOver(ctx, conn, p.Nodes, m.recordPath(&record), diskFileNode(name), false); err != nil {
 		return err
 	}
-	if err := addNode(ctx, conn, p, disk); err != nil {
+	if err := p.Add(ctx, conn, disk); err != nil {
 		return err
 	}
 	step("disk known to QEMU")
@@ -124,13 +88,10 @@ func diskDevice(name string) map[string]any {
 	}
 }
 
-// handOver gives QEMU, which opens no file by name, a descriptor of a file as a block node.
-func handOver(ctx context.Context, conn *qmp.Client, p *plugged, path, node string, readOnly bool) error {
-	if _, found := p.sizes[node]; found {
+// handOver gives QEMU a file as a block node, unless it has the node.
+func handOver(ctx context.Context, conn *qmp.Client, nodes *diskbackup.Nodes, path, node string, readOnly bool) error {
+	if _, found := nodes.Sizes[node]; found {
 		return nil
-	}
-	if err := removeSets(ctx, conn, p, node); err != nil { // left behind by a manager that was killed here
-		return err
 	}
 	flags := os.O_RDWR
 	if readOnly {
@@ -141,33 +102,7 @@ func handOver(ctx context.Context, conn *qmp.Client, p *plugged, path, node stri
 		return err
 	}
 	defer file.Close()
-	var set struct {
-		ID int64 `json:"fdset-id"`
-	}
-	if err := conn.RunWithFile(ctx, "add-fd", map[string]any{"opaque": node}, file, &set); err != nil {
-		return err
-	}
-	step("disk handed over")
-	if err := addNode(ctx, conn, p, fileBlockdev(fmt.Sprintf("/dev/fdset/%d", set.ID), node, readOnly)); err != nil {
-		return errors.Join(err, conn.Run(ctx, "remove-fd", map[string]any{"fdset-id": set.ID}, nil))
-	}
-	return nil
-}
-
-func addNode(ctx context.Context, conn *qmp.Client, p *plugged, node map[string]any) error {
-	if _, found := p.sizes[node["node-name"].(string)]; found {
-		return nil
-	}
-	return conn.Run(ctx, "blockdev-add", node, nil)
-}
-
-func removeSets(ctx context.Context, conn *qmp.Client, p *plugged, node string) error {
-	for _, set := range p.sets[node] {
-		if err := conn.Run(ctx, "remove-fd", map[string]any{"fdset-id": set}, nil); err != nil {
-			return err
-		}
-	}
-	return nil
+	return nodes.HandOver(ctx, conn, file, node, readOnly)
 }
 
 // unplugDisk removes a disk from QEMU. It returns false while the guest has not released it.
@@ -182,16 +117,16 @@ func unplugDisk(ctx context.Context, conn *qmp.Client, p *plugged, name string) 
 		return false, nil
 	}
 	for _, node := range []string{diskNode(name), diskFileNode(name), baseNode(name), baseFileNode(name)} {
-		if _, found := p.sizes[node]; found {
+		if _, found := p.Sizes[node]; found {
 			if err := conn.Run(ctx, "blockdev-del", map[string]any{"node-name": node}, nil); err != nil {
 				return false, err
 			}
 		}
-		if err := removeSets(ctx, conn, p, node); err != nil {
+		if err := p.RemoveSets(ctx, conn, node); err != nil {
 			return false, err
 		}
-		delete(p.sizes, node)
-		delete(p.sets, node)
+		delete(p.Sizes, node)
+		delete(p.Sets, node)
 	}
 	step("disk released by QEMU")
 	return true, nil
@@ -199,7 +134,7 @@ func unplugDisk(ctx context.Context, conn *qmp.Client, p *plugged, name string) 
 
 // growPlugged grows a disk that QEMU has to size.
 func growPlugged(ctx context.Context, conn *qmp.Client, p *plugged, name string, size int64) error {
-	now, found := p.sizes[diskNode(name)]
+	now, found := p.Sizes[diskNode(name)]
 	if !found || size <= now {
 		return nil
 	}

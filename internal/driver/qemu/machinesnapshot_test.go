@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -161,22 +162,10 @@ func (w *fixture) noBackups() {
 	w.Helper()
 	conn, err := w.driver.machines[uid].monitor()
 	w.do(err)
-	jobs, err := queryBackups(w.Context(), conn)
+	left, err := diskbackup.Left(w.Context(), conn)
 	w.do(err)
-	p, err := queryDisks(w.Context(), conn)
-	w.do(err)
-	for node := range p.sizes {
-		if strings.HasPrefix(node, backupNode("")) || strings.HasPrefix(node, backupFileNode("")) {
-			w.Errorf("QEMU has the node %s", node)
-		}
-	}
-	for node := range p.sets {
-		if strings.HasPrefix(node, backupFileNode("")) {
-			w.Errorf("QEMU has the file %s", node)
-		}
-	}
-	if len(jobs) > 0 {
-		w.Errorf("QEMU has the jobs %+v", jobs)
+	if len(left) > 0 {
+		w.Errorf("QEMU has %q", left)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -66,7 +67,7 @@ func (m *machine) sleep(ctx context.Context, options backend.SleepOptions) error
 	if err != nil {
 		return err
 	}
-	if err := endBackups(ctx, conn); err != nil { // of a manager that was killed; QEMU does not let the disks go meanwhile
+	if err := diskbackup.End(ctx, conn); err != nil { // of a manager that was killed; QEMU does not let the disks go meanwhile
 		return err
 	}
 	saved, err := m.describeMemory(ctx, conn)

@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -49,8 +50,8 @@ func hookSteps(t *testing.T) *stepHook {
 	hook.clear()
 	before := step
 	step = func(name string) { (*hook.at.Load())(name) }
-	savedmemory.Step = step
-	t.Cleanup(func() { step, savedmemory.Step = before, before })
+	savedmemory.Step, diskbackup.Step = step, step
+	t.Cleanup(func() { step, savedmemory.Step, diskbackup.Step = before, before, before })
 	return &hook
 }
 

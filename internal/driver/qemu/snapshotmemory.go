@@ -11,13 +11,12 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 const (
-	// changedBitmap is the name of the bitmap in which QEMU records what the guest changes on a disk while it is copied.
-	changedBitmap = "snapshot"
 	// copyRounds is how often more than fewBytes is copied while the guest runs. One that writes all the time is halted then, too.
 	copyRounds = 4
 )
@@ -142,11 +141,11 @@ func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.
 // copyWhileRunning copies what has changed on the disks since they were copied, until that is little.
 func (s *machineSnapshot) copyWhileRunning(ctx context.Context, conn *qmp.Client, disks []snapshotDisk) error {
 	for range copyRounds {
-		p, err := queryDisksIn(ctx, conn)
+		p, err := diskbackup.Query(ctx, conn)
 		if err != nil {
 			return err
 		}
-		if p.changed <= fewBytes {
+		if p.Changed <= fewBytes {
 			return nil
 		}
 		if err := s.copyChanged(ctx, conn, disks); err != nil {
@@ -161,19 +160,15 @@ func (s *machineSnapshot) copyRest(ctx context.Context, conn *qmp.Client, disks 
 	if err := s.copyChanged(ctx, conn, disks); err != nil {
 		return err
 	}
-	return endBackups(ctx, conn) // QEMU does not let the disks go before
+	return diskbackup.End(ctx, conn) // QEMU does not let the disks go before
 }
 
 // copyChanged copies what has changed on the disks since they were copied.
 func (s *machineSnapshot) copyChanged(ctx context.Context, conn *qmp.Client, disks []snapshotDisk) error {
-	var actions []map[string]any
-	for _, disk := range disks {
-		actions = append(actions, backupAction(disk.Name, map[string]any{"sync": "incremental", "bitmap": changedBitmap}))
-	}
-	if err := runTogether(ctx, conn, actions); err != nil {
+	if err := diskbackup.BeginChanged(ctx, conn, guestDisks(disks)); err != nil {
 		return err
 	}
-	return s.awaitBackups(ctx, conn)
+	return diskbackup.Await(ctx, conn, s.copying)
 }
 
 // goOn lets a machine go on whose memory was saved. It takes its disks back.

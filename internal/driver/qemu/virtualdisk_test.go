@@ -160,7 +160,7 @@ func TestVirtualDiskHasOneMachine(t *testing.T) {
 		w.do(err)
 		p, err := queryDisks(w.Context(), conn)
 		w.do(err)
-		return p.sizes[diskNode("data")] == 16<<20
+		return p.Sizes[diskNode("data")] == 16<<20
 	})
 	w.delete(b)
 	if owner := w.disk(disk).AttachedTo; owner != nil {

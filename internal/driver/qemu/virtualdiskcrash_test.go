@@ -186,7 +186,7 @@ func (w *fixture) pluggedIn() []string {
 		}
 		p, err := queryDisks(w.Context(), conn)
 		w.do(err)
-		if _, has := p.sizes[diskFileNode("data")]; has || slices.Contains(p.devices, diskNode("data")) {
+		if _, has := p.Sizes[diskFileNode("data")]; has || slices.Contains(p.devices, diskNode("data")) {
 			in = append(in, m.id.Name)
 		}
 	}

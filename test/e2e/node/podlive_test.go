@@ -16,11 +16,17 @@ import (
 // types types a line at the console of the machine, and waits until it shows a text.
 func (u *user) types(t *testing.T, line, text string) {
 	t.Helper()
+	u.typesAt(t, "vm", line, text)
+}
+
+// typesAt is types for any machine.
+func (u *user) typesAt(t *testing.T, machine, line, text string) {
+	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", u.Env["KUBECONFIG"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	console, err := client.Dial(t.Context(), config, "default", "vm", client.Console, nil)
+	console, err := client.Dial(t.Context(), config, "default", machine, client.Console, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -330,11 +330,17 @@ func accessInPod(t *testing.T, u *user) {
 // page returns a page of the web server in the machine.
 func (u *user) page(t *testing.T, name string) string {
 	t.Helper()
+	return u.pageOf(t, "vm", name)
+}
+
+// pageOf is page for any machine.
+func (u *user) pageOf(t *testing.T, machine, name string) string {
+	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", u.Env["KUBECONFIG"])
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := client.DialPort(t.Context(), config, "default", "vm", 8080)
+	conn, err := client.DialPort(t.Context(), config, "default", machine, 8080)
 	if err != nil {
 		t.Fatal(err)
 	}

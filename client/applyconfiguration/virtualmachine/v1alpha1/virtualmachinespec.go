@@ -37,10 +37,10 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// if its memory cannot be saved in time. The machine is started or woken when
 	// Keelson is there again. The default is stop. The driver qemu supports sleep.
 	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
-	// Snapshots of the machine on a schedule. The driver qemu supports that.
+	// Snapshots of the machine on a schedule. The drivers qemu and pod support that.
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
-	// Replace the disks of the machine by those of a snapshot, once. The driver qemu
-	// supports that.
+	// Replace the disks of the machine by those of a snapshot, once. The drivers
+	// qemu and pod support that.
 	Restore *VirtualMachineRestoreApplyConfiguration `json:"restore,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.

@@ -79,7 +79,7 @@ func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan
 	case p.action == missing:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineMissing, "There is no VirtualMachine %s in this namespace: create it, or delete this VirtualMachineSnapshot", name)
 	case p.action == lost && seen.state == nil:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "The host does not have the snapshot any more: restore the state directory of the manager, or delete the VirtualMachineSnapshot")
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "The snapshot is gone: restore the state directory of the manager, with the driver pod its PersistentVolumeClaim, or delete the VirtualMachineSnapshot")
 	case p.action == lost:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "%s", seen.state.Lost)
 	case p.action == keep:

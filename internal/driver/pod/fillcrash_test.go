@@ -1,0 +1,109 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+)
+
+// untilRestored acts as a controller until a machine that is off is restored.
+func untilRestored(d *Driver, machine backend.Machine, token string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for ctx.Err() == nil {
+		server, err := d.Observe(ctx, machine.Identity)
+		switch {
+		case err != nil:
+			return err
+		case server.Restored == token:
+			if pod, err := d.readFill(ctx, d.cache, machine.Identity); err != nil || pod == nil {
+				return err
+			}
+		case server.FailedRestore != nil && server.FailedRestore.Token == token:
+			return server.FailedRestore.Err
+		case server.Task == backend.TaskNone:
+			err := d.RestoreServer(ctx, machine.Identity, backend.Restore{Token: token, Snapshot: backend.SnapshotIdentity{UID: machine.Snapshot}})
+			if err != nil && !errors.Is(err, backend.ErrInProgress) {
+				return err
+			}
+		}
+		time.Sleep(2 * time.Millisecond) //nolint:forbidigo // this acts as a manager
+	}
+	return ctx.Err()
+}
+
+// A manager killed at any line while a machine is made of a snapshot, restored from it, or deleted meanwhile, is followed by one that
+// reaches the same state as an undisturbed one.
+func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
+	c := newCluster(t)
+	first := killedMachine(c.namespaces[0])
+	id := c.taken(&first)
+	variables := []string{helperConfig + "=" + kubeconfig(t), helperNamespace + "=" + c.namespaces[0], helperForward + "=" + c.serveForwards(t), helperFork + "=" + string(id.UID)}
+	tokens := 0
+	manager := func(goal drivertest.Goal, at string) ([]string, error) {
+		t.Helper()
+		all := variables
+		if goal == "restore" {
+			all = append(slices.Clone(all), fmt.Sprintf("%s=%d", helperRestore, tokens))
+		}
+		return drivertest.Manager(t, goal, at, all...)
+	}
+	must := func(goal drivertest.Goal) []string {
+		t.Helper()
+		steps, err := manager(goal, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return steps
+	}
+	disks := []string{"PersistentVolumeClaim", "PersistentVolumeClaim", "PersistentVolumeClaim"} // that of the snapshot, too
+	seen := map[string]bool{}
+	for _, way := range []struct {
+		name   string
+		before func()
+		goal   drivertest.Goal
+		want   []string
+	}{
+		{"a new machine", func() { must(drivertest.ToDelete) }, drivertest.ToRun, slices.Concat([]string{"Pod", "Secret"}, disks, []string{"PodDisruptionBudget"})},
+		{"a restore", func() { tokens++ }, "restore", slices.Concat([]string{"Secret"}, disks)},
+		{"deleted while its disks are copied", func() {
+			c.fills(nil)
+			_, _ = manager(drivertest.ToRun, "fill Pod created") // it is killed
+		}, drivertest.ToDelete, disks[:1]},
+	} {
+		t.Run(way.name, func(t *testing.T) {
+			defer c.fills(&launcher.JobResult{Filled: true})
+			must(drivertest.ToDelete)
+			if way.goal == "restore" {
+				must(drivertest.ToStop)
+			}
+			way.before()
+			steps := must(way.goal)
+			for _, at := range steps {
+				seen[at] = true
+				way.before()
+				if _, err := manager(way.goal, at); err == nil {
+					t.Errorf("no manager was killed at %q", at)
+				}
+				must(way.goal)
+				if got := c.kinds(t); !slices.Equal(got, way.want) {
+					t.Errorf("after a kill at %q there are %q, want %q", at, got, way.want)
+				}
+			}
+		})
+	}
+	must(drivertest.ToDelete)
+	c.deleteTaken(id)
+	for _, want := range []string{"claim created", "secret created", "fill Pod created", "fill recorded", "fill Pod deleted", "restore recorded", "fill Pod is being deleted"} {
+		if !seen[want] {
+			t.Errorf("no manager was killed at %q", want)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package pod
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// readFill reads the Pod that copies the disks of a machine; nil if there is none.
+func (d *Driver) readFill(ctx context.Context, from client.Reader, id backend.Identity) (*corev1.Pod, error) {
+	return readNamed[corev1.Pod](ctx, from, id.Namespace, fillName(id.UID))
+}
+
+// beginFill creates the Pod that does the fill of a record, unless there is one. It deletes that of an attempt that has failed.
+func (d *Driver) beginFill(ctx context.Context, rec *record) error {
+	id := rec.Machine.Identity
+	pod, err := d.readFill(ctx, d.client, id)
+	switch {
+	case err != nil:
+		return err
+	case pod == nil:
+	case !isOver(pod):
+		return backend.ErrInProgress
+	case rec.Fill.isFor(pod) && rec.settles(pod):
+		return errors.Join(d.settleFill(ctx, id), backend.ErrInProgress)
+	default:
+		if failure, _ := endOfFill(pod); rec.Fill.Token != "" && rec.Fill.isFor(pod) && time.Since(endedAt(pod, time.Now())) < fillRetryInterval {
+			return fmt.Errorf("restore the machine: %s", failure)
+		}
+		if gone, err := d.clear(ctx, pod); err != nil || !gone {
+			return err
+		}
+		step("old fill Pod deleted")
+	}
+	next, err := newFillPod(rec, d.images)
+	if err != nil {
+		return err
+	}
+	if err := d.client.Create(ctx, next, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return typed("create the Pod "+next.Name, err)
+	}
+	step("fill Pod created")
+	d.await(ctx, func() bool {
+		seen, err := d.readFill(ctx, d.cache, id)
+		return err == nil && seen != nil
+	})
+	return backend.ErrInProgress
+}
+
+// awaitFill reports whether the fill of a machine is not over, or its end is not recorded, which this does.
+func (d *Driver) awaitFill(ctx context.Context, rec *record) (isBusy bool, err error) {
+	pod, err := d.readFill(ctx, d.client, rec.Machine.Identity)
+	if err != nil || pod == nil || isOver(pod) && !rec.settles(pod) {
+		return false, err
+	}
+	return true, d.settleFill(ctx, rec.Machine.Identity)
+}
+
+// followFill begins to record the end of the fill of a machine, in the background.
+func (d *Driver) followFill(id backend.Identity) {
+	pod, err := d.readFill(d.running, d.cache, id)
+	if err != nil || pod == nil || !isOver(pod) {
+		return
+	}
+	secret, err := read[corev1.Secret](d.running, d.cache, id)
+	if err != nil || secret == nil {
+		return // whoever deletes a machine deletes the Pod
+	}
+	if rec, err := recordOf(secret); err != nil || !rec.settles(pod) {
+		return // Observe reports it
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed || d.fills[id.UID] {
+		return
+	}
+	d.fills[id.UID] = true
+	d.watches.Go(func() { d.keepSettling(id) })
+}
+
+// keepSettling records the end of a fill until that succeeds.
+func (d *Driver) keepSettling(id backend.Identity) {
+	ticker := time.NewTicker(fillRetryInterval)
+	defer ticker.Stop()
+	for d.settleFill(d.running, id) != nil {
+		select {
+		case <-d.running.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+	d.mu.Lock()
+	delete(d.fills, id.UID)
+	notify := d.notify
+	d.mu.Unlock()
+	notify(id)
+}
+
+// settleFill records the end of the fill of a machine, and deletes its Pod.
+func (d *Driver) settleFill(ctx context.Context, id backend.Identity) error {
+	secret, rec, err := d.find(ctx, id)
+	if errors.Is(err, backend.ErrNotFound) {
+		return nil // it was deleted meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	pod, err := d.readFill(ctx, d.client, id)
+	if err != nil || pod == nil || !rec.settles(pod) {
+		return err
+	}
+	if rec.Fill != nil && rec.Fill.isFor(pod) {
+		machine, err := read[corev1.Pod](ctx, d.client, id)
+		if err != nil {
+			return err
+		}
+		failure, _ := endOfFill(pod)
+		rec.endFill(failure, machine)
+		if err := d.writeRecord(ctx, secret, rec, seedOf(secret)); err != nil {
+			return err
+		}
+		step("fill recorded")
+	}
+	if err := d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
+		return typed("delete the Pod "+pod.Name, err)
+	}
+	step("fill Pod deleted")
+	return nil
+}
+
+// removeFill ends the fill of a machine that is deleted. It reports whether its Pod is gone.
+func (d *Driver) removeFill(ctx context.Context, id backend.Identity) (gone bool, err error) {
+	pod, err := d.readFill(ctx, d.cache, id)
+	switch {
+	case err != nil || pod == nil:
+		return err == nil, err
+	case isOver(pod):
+		return d.clear(ctx, pod)
+	case pod.DeletionTimestamp == nil:
+		if err := d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
+			return false, typed("delete the Pod "+pod.Name, err)
+		}
+		step("fill Pod is being deleted")
+	}
+	return false, fmt.Errorf("the Pod %s, which copies the disks of a snapshot, is being ended: %w", pod.Name, backend.ErrInProgress)
+}

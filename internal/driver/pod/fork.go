@@ -1,0 +1,121 @@
+package pod
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// createFork creates a machine of a snapshot. It is complete when its disks are copied; then it needs the snapshot no longer.
+func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
+	secret, err := read[corev1.Secret](ctx, d.client, given.Identity)
+	if err != nil {
+		return err
+	}
+	rec := &record{}
+	if secret != nil {
+		if rec, err = recordOf(secret); err != nil || rec.Fill == nil {
+			return err // it is complete
+		}
+	}
+	id, snapshot, err := d.findSnapshot(ctx, given.Namespace, given.Snapshot)
+	if err != nil {
+		return err
+	}
+	if snapshot == nil {
+		return &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("the namespace %s has no volume with the snapshot; machines of the driver "+
+			"pod are made of snapshots in their own namespace, because no Pod can use the volumes of another one", given.Namespace)}
+	}
+	machine, disks, err := newFork(given, snapshot)
+	if err != nil {
+		return err
+	}
+	claims, err := d.claims(ctx, machine.Identity)
+	if err != nil {
+		return err
+	}
+	// An earlier attempt may have had other disks, or smaller ones.
+	if err := d.makeClaims(ctx, &machine, &backend.Machine{}, claims); err != nil {
+		return err
+	}
+	fitted := machine
+	if _, err := d.growClaims(ctx, &fitted, claims); err != nil {
+		return err
+	}
+	rec.Machine, rec.Fill = machine, nil
+	if len(disks) > 0 {
+		rec.Fill = &fill{Snapshot: id, Disks: disks}
+	}
+	if secret == nil {
+		err = d.createSecret(ctx, rec, machine.Seed)
+	} else {
+		err = d.writeRecord(ctx, secret, rec, machine.Seed)
+	}
+	if err != nil || rec.Fill == nil {
+		return err
+	}
+	return d.beginFill(ctx, rec)
+}
+
+// findSnapshot returns a snapshot in a namespace; a nil record if it does not have it, or it is not taken or being deleted.
+func (d *Driver) findSnapshot(ctx context.Context, namespace string, uid types.UID) (backend.SnapshotIdentity, *snapshotRecord, error) {
+	id := backend.SnapshotIdentity{UID: uid, Namespace: namespace}
+	claim, err := d.snapshotClaim(ctx, id)
+	if err != nil || claim == nil || claim.DeletionTimestamp != nil {
+		return id, nil, err
+	}
+	rec, err := snapshotRecordOf(claim)
+	return snapshotOf(claim), rec, err
+}
+
+// newFork returns a new machine with what the machine of a snapshot booted, and the names of its disks that the snapshot has. The error
+// is a backend.FieldError if one is too small.
+func newFork(machine backend.Machine, snapshot *snapshotRecord) (backend.Machine, []string, error) {
+	machine.Image = snapshot.Image
+	var names []string
+	for _, disk := range snapshot.Disks {
+		field, size := "spec.resource.rootDisk", machine.DiskBytes
+		if disk.Name != rootDisk {
+			i := slices.IndexFunc(machine.Disks, func(own backend.Disk) bool { return own.Name == disk.Name })
+			if i < 0 {
+				continue
+			}
+			field, size = "spec.disks", machine.Disks[i].SizeBytes
+		} else if size == 0 {
+			machine.DiskBytes, size = disk.VirtualBytes, disk.VirtualBytes
+		}
+		if size < disk.VirtualBytes {
+			return machine, nil, &backend.FieldError{Field: field, Message: fmt.Sprintf("the disk %s of the snapshot has %d bytes, and that of the machine %d: make it larger",
+				disk.Name, disk.VirtualBytes, size)}
+		}
+		names = append(names, disk.Name)
+	}
+	return machine, names, nil
+}
+
+// isOfSnapshot reports whether a machine, as its spec describes it, is made of a snapshot.
+func isOfSnapshot(machine *backend.Machine) bool {
+	return machine.Image != nil && machine.Image.Snapshot != ""
+}
+
+// machineIn returns what is known of a machine of a snapshot from its Pod: the image, and the size of the root disk.
+func machineIn(pod *corev1.Pod) backend.Machine {
+	definition, _ := definitionOf(pod) // without one, it has the default guest and no root disk
+	machine, agent := backend.Machine{DiskBytes: definition.DiskBytes, Hash: "from its Pod"}, ptr.To(!definition.NoAgent)
+	if definition.ImageURL != "" {
+		machine.Image = &v1alpha1.Image{URL: definition.ImageURL, Sha256: definition.ImageSHA256, Format: definition.ImageFormat, Agent: agent}
+	}
+	for _, volume := range pod.Spec.Volumes {
+		if volume.Image != nil && volume.Name == "image" {
+			machine.Image = &v1alpha1.Image{Container: volume.Image.Reference, Agent: agent}
+		}
+	}
+	return machine
+}

@@ -1,0 +1,102 @@
+package pod
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+)
+
+// Labels and annotations of the objects of a snapshot. They do not have labelUID, which selects the objects of machines.
+const (
+	// labelSnapshot marks an object as one of the VirtualMachineSnapshot with this UID: its claim, and the Pods that use it.
+	labelSnapshot = "cloudnative.tw/virtualmachinesnapshot-uid"
+	// annotationSnapshot is the snapshotRecord of a claim. With it, the snapshot is taken.
+	annotationSnapshot = "cloudnative.tw/virtualmachinesnapshot"
+	// annotationSnapshotName is the name of the VirtualMachineSnapshot.
+	annotationSnapshotName = "cloudnative.tw/virtualmachinesnapshot-name"
+	// annotationSnapshotOf is the UID of the machine that a snapshot is of.
+	annotationSnapshotOf = "cloudnative.tw/virtualmachinesnapshot-of"
+)
+
+// snapshotRecord describes a snapshot that is taken. It never changes.
+type snapshotRecord struct {
+	// Machine is what the snapshot is of.
+	Machine backend.Identity `json:"machine"`
+	// TakenAt is the moment of the snapshot.
+	TakenAt time.Time `json:"takenAt"`
+	// Disks are its disks, the root disk first.
+	Disks []snapshotDisk `json:"disks"`
+	// Image is what the machine boots; nil means the default guest.
+	Image *v1alpha1.Image `json:"image,omitempty"`
+	// Quiesced means that the file systems of the guest were frozen.
+	Quiesced bool `json:"quiesced,omitempty"`
+	// AllocatedBytes is the space that its files use.
+	AllocatedBytes int64 `json:"allocatedBytes"`
+}
+
+// snapshotDisk is a disk in a snapshot.
+type snapshotDisk struct {
+	// Name is v1alpha1.RootDiskName, or that of a disk of spec.disks.
+	Name string `json:"name"`
+	// VirtualBytes is the size that a guest sees.
+	VirtualBytes int64 `json:"virtualBytes"`
+}
+
+// snapshotName is the name of the claim of a snapshot, and of the Pod that takes it. It is fixed, so that there is at most one of each.
+func snapshotName(uid types.UID) string { return "keelson-snapshot-" + string(uid) }
+
+// newSnapshotMeta returns the metadata of the claim of a snapshot of a machine, and of the Pod that takes it.
+func newSnapshotMeta(id backend.SnapshotIdentity, machine backend.Identity) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: machine.Namespace, Name: snapshotName(id.UID),
+		Labels:      map[string]string{labelSnapshot: string(id.UID), labelCluster: string(machine.Cluster)},
+		Annotations: map[string]string{annotationSnapshotName: id.Name, annotationSnapshotOf: string(machine.UID)},
+	}
+}
+
+// snapshotOf returns the identity of the snapshot of an object; its UID is empty if the object is of none.
+func snapshotOf(object metav1.Object) backend.SnapshotIdentity {
+	return backend.SnapshotIdentity{
+		UID: types.UID(object.GetLabels()[labelSnapshot]), Namespace: object.GetNamespace(), Name: object.GetAnnotations()[annotationSnapshotName],
+	}
+}
+
+// newSnapshotClaim returns the claim of a snapshot of a machine. It has room for all that its disks can have. It has no owner: the garbage
+// collector must not delete data.
+func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine) *corev1.PersistentVolumeClaim {
+	var class *string // the default of the cluster
+	if machine.StorageClass != "" {
+		class = &machine.StorageClass
+	}
+	var size int64
+	for _, disk := range claimedDisks(machine) {
+		size += disk.SizeBytes
+	}
+	return &corev1.PersistentVolumeClaim{
+		ObjectMeta: newSnapshotMeta(id, machine.Identity),
+		Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(size)}},
+		},
+	}
+}
+
+// snapshotRecordOf returns the record in the claim of a snapshot; nil if it is not taken.
+func snapshotRecordOf(claim *corev1.PersistentVolumeClaim) (*snapshotRecord, error) {
+	raw, isTaken := claim.Annotations[annotationSnapshot]
+	if !isTaken {
+		return nil, nil
+	}
+	var rec snapshotRecord
+	if err := json.Unmarshal([]byte(raw), &rec); err != nil {
+		return nil, fmt.Errorf("read the annotation %s of the PersistentVolumeClaim %s/%s: %w", annotationSnapshot, claim.Namespace, claim.Name, err)
+	}
+	return &rec, nil
+}

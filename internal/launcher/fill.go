@@ -1,0 +1,246 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
+)
+
+// Fill makes the disks of a new machine from those of a snapshot, or replaces those of a machine that is off or asleep.
+type Fill struct {
+	// Disks are all disks of the machine, the root disk first. Their volumes are locked meanwhile.
+	Disks []Disk `json:"disks"`
+	// From are the names of those that the snapshot has.
+	From []string `json:"from"`
+	// Token identifies a restore, which is done once; empty for a new machine.
+	Token string `json:"token,omitempty"`
+}
+
+// filler is a fill that is in progress.
+type filler struct {
+	*launcher
+	fill *Fill
+}
+
+// run does a fill. A new machine has all disks afterwards, or some of them, which the next attempt completes. Of another machine,
+// either all of From are replaced or none. The disks are grown when the machine starts.
+func (fill *Fill) run(ctx context.Context, dirs Dirs, messages io.Writer) error {
+	f := &filler{launcher: &launcher{dirs: dirs, messages: messages}, fill: fill}
+	defer func() { closeAll(f.locks) }()
+	for _, disk := range fill.Disks {
+		if err := f.lockVolume(ctx, filepath.Dir(f.diskPath(disk))); err != nil {
+			return fmt.Errorf("the %s disk: %w", disk.Name, err)
+		}
+	}
+	if fill.Token != "" {
+		return f.restore(ctx)
+	}
+	for _, disk := range f.copied() {
+		if _, err := os.Lstat(f.diskPath(disk)); err == nil {
+			continue // an earlier attempt has made it
+		}
+		part := f.diskPath(disk) + partSuffix
+		if err := f.copy(ctx, disk, part, disk.Bytes); err != nil {
+			return err
+		}
+		if err := errors.Join(os.Rename(part, f.diskPath(disk)), atomicfile.SyncDir(filepath.Dir(part))); err != nil {
+			return err
+		}
+		step("disk filled")
+	}
+	return nil
+}
+
+// copied returns the disks that the snapshot has, too.
+func (f *filler) copied() []Disk {
+	return slices.DeleteFunc(slices.Clone(f.fill.Disks), func(disk Disk) bool { return !slices.Contains(f.fill.From, disk.Name) })
+}
+
+// copy copies a disk of the snapshot, durably, for one of a size in bytes; 0 means any.
+func (f *filler) copy(ctx context.Context, disk Disk, to string, bytes int64) error {
+	from := filepath.Join(f.dirs.Snapshot, SnapshotFile(disk.Name))
+	size, err := virtualSize(from)
+	if err != nil {
+		return fmt.Errorf("the %s disk of the snapshot: %w", disk.Name, err)
+	}
+	if bytes > 0 && size > bytes {
+		return fmt.Errorf("the disk %s of the snapshot has %d bytes, more than %s with %d: make it larger", disk.Name, size, sizeField(disk.Name), bytes)
+	}
+	err = diskbackup.CopySparse(ctx, from, to, func(percent int64) {
+		_, _ = fmt.Fprintf(f.messages, "The disk %s of the snapshot is being copied: %d %%\n", disk.Name, percent) // a message only
+	})
+	if err != nil {
+		return errors.Join(f.explain(disk, err), os.Remove(to))
+	}
+	step("disk copied")
+	return nil
+}
+
+// explain says why a disk was not copied.
+func (f *filler) explain(disk Disk, err error) error {
+	switch {
+	case !isFull(err):
+		return fmt.Errorf("copy the disk %s of the snapshot: %w", disk.Name, err)
+	case f.fill.Token == "":
+		return fmt.Errorf("the volume of the %s disk has no room for that of the snapshot: %w", disk.Name, err)
+	}
+	return fmt.Errorf("the volume of the %s disk has no room for that of the snapshot beside the present one, which it replaces: set a larger %s, if its "+
+		"StorageClass can expand volumes, or make a new machine of the snapshot: %w", disk.Name, sizeField(disk.Name), err)
+}
+
+// sizeField returns the field with the size of a disk.
+func sizeField(disk string) string {
+	if disk == rootDisk {
+		return "spec.resource.rootDisk"
+	}
+	return "spec.disks[].size"
+}
+
+const (
+	// restoreFile is the file on the volume of the first disk of a machine that describes its last restore.
+	restoreFile = "restore.json"
+	// maxRestoring limits it.
+	maxRestoring = 64 << 10
+	// restoreSuffix is the suffix of the copy of a disk of a snapshot, beside the disk that it replaces.
+	restoreSuffix = ".restore"
+)
+
+// restoring is the last restore of a machine.
+type restoring struct {
+	// Token identifies the request.
+	Token string `json:"token"`
+	// Disks are the names of the disks, if it is decided: the copies are complete, and each replaces the disk of its name. That is written
+	// before the first of them does, so that a guest never sees some disks of the snapshot and some of before. Without any, it is done.
+	Disks []string `json:"disks,omitempty"`
+}
+
+// restore replaces the disks of a machine by those of a snapshot. Until it writes the decision, it changes nothing.
+func (f *filler) restore(ctx context.Context) error {
+	if err := f.finishRestore(f.fill.Disks); err != nil {
+		return err
+	}
+	record := filepath.Join(filepath.Dir(f.diskPath(f.fill.Disks[0])), restoreFile)
+	if last, err := readRestoring(record); err != nil || last.Token == f.fill.Token {
+		return err
+	}
+	for _, disk := range f.copied() {
+		present, err := virtualSize(f.diskPath(disk))
+		if err != nil {
+			present = disk.Bytes // it is damaged, or the machine was not started with it yet
+		}
+		if err := f.copy(ctx, disk, f.diskPath(disk)+restoreSuffix, present); err != nil {
+			f.removeCopies(f.fill.Disks)
+			return err
+		}
+	}
+	if err := writeRestoring(record, &restoring{Token: f.fill.Token, Disks: f.fill.From}); err != nil {
+		return fmt.Errorf("record the restore: %w", err)
+	}
+	step("restore decided")
+	return f.finishRestore(f.fill.Disks)
+}
+
+// finishRestore puts the disks of a decided restore in place, if there is one, and removes what is left of others. disks are those of the
+// machine, whose volumes are locked. Nothing else may use the disks before.
+func (l *launcher) finishRestore(disks []Disk) error {
+	for _, first := range disks {
+		path := filepath.Join(filepath.Dir(l.diskPath(first)), restoreFile)
+		decided, err := readRestoring(path)
+		if err != nil {
+			return err
+		}
+		if len(decided.Disks) == 0 {
+			continue
+		}
+		// The saved memory belongs to the disks before.
+		if err := discardMemory(l.dirs.Disk); err != nil {
+			return err
+		}
+		for _, disk := range disks { // one that was removed from the machine is gone
+			if slices.Contains(decided.Disks, disk.Name) {
+				if err := putInPlace(l.diskPath(disk)); err != nil {
+					return err
+				}
+				step("disk restored")
+			}
+		}
+		decided.Disks = nil
+		if err := writeRestoring(path, decided); err != nil {
+			return fmt.Errorf("record the restore: %w", err)
+		}
+		step("restore done")
+	}
+	l.removeCopies(disks)
+	return nil
+}
+
+// readRestoring returns the last restore of a machine; an empty one if there was none.
+func readRestoring(path string) (*restoring, error) {
+	var last restoring
+	file, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &last, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	err = json.NewDecoder(io.LimitReader(file, maxRestoring)).Decode(&last)
+	if err = errors.Join(err, file.Close()); err != nil {
+		return nil, fmt.Errorf("the file %s on the volume of a disk is damaged: %w", restoreFile, err)
+	}
+	return &last, nil
+}
+
+// writeRestoring writes the last restore of a machine, durably.
+func writeRestoring(path string, last *restoring) error {
+	raw, err := json.Marshal(last)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, raw, atomicfile.Durable)
+}
+
+// checkRestored fails if the disks of a machine, whose volumes are locked, are those of before a restore and of the snapshot.
+func checkRestored(dirs Dirs, disks []string) error {
+	for _, disk := range disks {
+		decided, err := readRestoring(filepath.Join(filepath.Dir(dirs.diskPath(disk)), restoreFile))
+		if err != nil {
+			return err
+		}
+		if len(decided.Disks) > 0 {
+			return errors.New("a restore of the machine was interrupted, which is completed when the machine starts: start it, or wait for the restore")
+		}
+	}
+	return nil
+}
+
+// putInPlace replaces a disk by its copy for a restore, durably.
+func putInPlace(path string) error {
+	err := os.Rename(path+restoreSuffix, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Lstat(path) // it is in place already
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(filepath.Dir(path))
+	}
+	if err != nil {
+		return fmt.Errorf("put the file %s of the snapshot in place: %w", filepath.Base(path), err)
+	}
+	return nil
+}
+
+// removeCopies removes the copies of a restore that is not decided. What remains is removed by the next launcher.
+func (l *launcher) removeCopies(disks []Disk) {
+	for _, disk := range disks {
+		_ = os.Remove(l.diskPath(disk) + restoreSuffix)
+	}
+}

@@ -1,0 +1,172 @@
+//go:build linux
+
+package node
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// forkedInPod is a machine whose web server shows what its disks had when it booted.
+const forkedInPod = `apiVersion: cloudnative.tw/v1alpha1
+kind: VirtualMachine
+metadata: {name: vm}
+spec:
+  driver: pod
+  resource: {cpu: 1, memory: 192Mi, rootDisk: 64Mi}
+  disks: [{name: data, size: 4Mi}]
+  cloudInit:
+    userData: |
+      #cloud-config
+      write_files:
+      - {path: /www/hello, content: it serves}
+      bootcmd:
+      - mkdir -p /www; cat /proc/sys/kernel/random/boot_id > /www/boot; cat /sys/class/dmi/id/product_uuid > /www/uuid
+      - echo "$(cat /kept) $(head -c 6 /dev/disk/by-id/virtio-data)" > /www/disks
+      - busybox httpd -p 8080 -h /www
+  readinessProbe: {httpGet: {port: 8080, path: /hello}, periodSeconds: 1, timeoutSeconds: 30}
+`
+
+// TestLongForksInPods makes machines of a snapshot of a machine in a Pod, and restores machines, on a real node, in a namespace that
+// enforces Pod Security "restricted".
+func TestLongForksInPods(t *testing.T) {
+	if os.Getenv(appsVariable) != "" {
+		t.Skip("the image of the launcher is built with Go, which this machine does not have")
+	}
+	u := newUser(t)
+	t.Cleanup(func() { // before the instance stops
+		if t.Failed() {
+			u.Run(t, "kubectl", "get", "virtualmachine,vmsnap", "--output", "yaml")
+			u.Run(t, "kubectl", "describe", "pods,pvc")
+			u.Run(t, "kubectl", "get", "events")
+		}
+	})
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *user)
+	}{
+		{"the images are built and loaded", upWithPods},
+		{"a snapshot is taken", snapshotInPod},
+		{"two machines are made of it", forkInPod},
+		{"the first machine is restored, and the restore is undone", restoreInPod},
+		{"a machine that is asleep is restored, and boots", restoreAsleepInPod},
+		{"a fork takes its own snapshot", forkNowInPod},
+		{"what a machine cannot be made of is refused", refusedForkInPod},
+		{"without the machine and the snapshots, the others go on", forksAloneInPod},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
+			return // later steps depend on this one
+		}
+	}
+}
+
+// keeps writes a word of six letters to both disks of a machine.
+func (u *user) keeps(t *testing.T, machine, word string) {
+	t.Helper()
+	u.typesAt(t, machine, "echo "+word+" > /kept; printf "+word+" > /dev/disk/by-id/virtio-data; sync; echo kept-$((40+2))", "kept-42")
+}
+
+// kept checks what the disks of a machine had when it booted.
+func (u *user) kept(t *testing.T, machine, word string) {
+	t.Helper()
+	if got := strings.TrimSpace(u.pageOf(t, machine, "disks")); got != word+" "+word {
+		t.Errorf("the disks of %s have %q, want %q twice", machine, got, word)
+	}
+}
+
+// vm runs a command of keelson vm.
+func (u *user) vm(t *testing.T, words ...string) string {
+	t.Helper()
+	began := time.Now()
+	out := u.OK(t, append([]string{"keelson", "vm", "--kubeconfig", u.Env["KUBECONFIG"]}, words...)...)
+	t.Logf("%s took %.1f s", words[0], time.Since(began).Seconds())
+	return out
+}
+
+func snapshotInPod(t *testing.T, u *user) {
+	u.apply(t, forkedInPod)
+	u.awaitMachine(t)
+	u.keeps(t, "vm", "before")
+	u.vm(t, "snapshot", "vm", "--name", "first", "--wait")
+}
+
+// forkInPod makes machines while the first one is off: the node may have room for two only.
+func forkInPod(t *testing.T, u *user) {
+	uuids := map[string]bool{u.page(t, "uuid"): true}
+	u.vm(t, "stop", "vm", "--wait")
+	u.vm(t, "fork", "vm", "--name", "fork", "--number", "2", "--snapshot", "first", "--wait")
+	for _, name := range []string{"fork-1", "fork-2"} {
+		u.kept(t, name, "before")
+		uuids[u.pageOf(t, name, "uuid")] = true
+	}
+	if len(uuids) != 3 {
+		t.Errorf("the machines have the UUIDs %v", uuids)
+	}
+	if left := u.kubectl(t, "get", "pods", "--selector", "cloudnative.tw/virtualmachine-fill-uid", "-o", "name"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	u.vm(t, "stop", "fork-1", "--wait")
+	u.vm(t, "stop", "fork-2", "--wait")
+}
+
+func restoreInPod(t *testing.T, u *user) {
+	u.vm(t, "start", "vm", "--wait")
+	u.keeps(t, "vm", "afters")
+	uuid := u.page(t, "uuid")
+	u.vm(t, "restore", "vm", "--snapshot", "first", "--wait")
+	u.awaitMachine(t)
+	u.kept(t, "vm", "before")
+	if now := u.page(t, "uuid"); now != uuid {
+		t.Errorf("its UUID was %s, and is %s", uuid, now)
+	}
+	previous := u.field(t, "virtualmachine/vm", "{.status.restore.previous}")
+	u.vm(t, "restore", "vm", "--snapshot", previous, "--wait")
+	u.awaitMachine(t)
+	u.kept(t, "vm", "afters")
+}
+
+func restoreAsleepInPod(t *testing.T, u *user) {
+	u.sleep(t)
+	u.vm(t, "restore", "vm", "--snapshot", "first")
+	u.kubectl(t, "wait", "--for=condition=Restored", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+	if got := u.field(t, "virtualmachine/vm", "{.status.restore.result}"); got != "Succeeded" {
+		t.Errorf("the restore: %s", got)
+	}
+	u.request(t, "active")
+	u.awaitMachine(t)
+	u.kept(t, "vm", "before")
+}
+
+func forkNowInPod(t *testing.T, u *user) {
+	u.vm(t, "fork", "vm", "--name", "third", "--wait")
+	u.kept(t, "third", "before")
+	u.vm(t, "stop", "third", "--wait")
+}
+
+func refusedForkInPod(t *testing.T, u *user) {
+	u.apply(t, strings.NewReplacer("name: vm}", "name: small}", "rootDisk: 64Mi", "rootDisk: 32Mi", "  driver: pod", "  driver: pod\n  image: {snapshot: first}").Replace(forkedInPod))
+	u.Until(t, "its root disk is too small", func(out string) bool {
+		return strings.HasPrefix(out, "InvalidSpec") && strings.Contains(out, "spec.resource.rootDisk")
+	}, "kubectl", "get", "virtualmachine/small", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}: {.status.conditions[?(@.type=="Ready")].message}`)
+	u.kubectl(t, "delete", "virtualmachine", "small", "--timeout", transcript.WaitTimeout.String())
+}
+
+func forksAloneInPod(t *testing.T, u *user) {
+	u.kubectl(t, "delete", "virtualmachine", "vm", "--timeout", transcript.WaitTimeout.String())
+	u.kubectl(t, "delete", "vmsnap", "--all", "--timeout", transcript.WaitTimeout.String())
+	if left := u.kubectl(t, "get", "pvc", "--selector", "cloudnative.tw/virtualmachinesnapshot-uid", "-o", "name"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+	for _, name := range []string{"fork-1", "third"} {
+		u.vm(t, "start", name, "--wait")
+		u.kept(t, name, "before")
+	}
+	u.kubectl(t, "delete", "virtualmachine", "--all", "--timeout", transcript.WaitTimeout.String())
+	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--selector", "cloudnative.tw/cluster-uid", "-o", "name"); left != "" {
+		t.Errorf("left behind: %s", left)
+	}
+}
