@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs end-to-end tests of Kubernetes against two real nodes: hack/conformance.sh [FLAG of ginkgo...]. Without flags: the conformance
-# tests of network, storage, apps and nodes. It needs root, Debian's package archive and the programs of `make build node`; see
+# tests of network, storage, apps and nodes, and those of IPv6. It needs root, Debian's package archive and the programs of `make build node`; see
 # docs/internals/node.md. The results are in bin/conformance/results.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -53,9 +53,9 @@ for name in $("$out/e2e.test" --list-images); do
 done
 
 if [ $# = 0 ]; then
-	set -- --focus='\[sig-(network|storage|apps|node)\].*\[Conformance\]' --skip='\[(Serial|Disruptive|Slow)\]' \
+	set -- --focus='\[sig-(network|storage|apps|node)\].*(\[Conformance\]|IPv6DualStack)' --skip='\[(Serial|Disruptive|Slow)\]' \
 		--skip='AllowPrivilegeEscalation should not allow privilege escalation when false' \
-		--skip='pod and pull policy of Always' --skip='read only busybox container should not write' # see docs/internals/node.md
+		--skip='SCTPConnectivity' --skip='pod and pull policy of Always' --skip='read only busybox container should not write' # see docs/internals/node.md
 fi
 "$out/ginkgo" --procs=4 --no-color --silence-skips --timeout=2h --output-dir="$out/results" --junit-report=junit.xml "$@" "$out/e2e.test" -- \
-	--provider=skeleton --kubeconfig="$data/kubeconfig"
+	--provider=skeleton --kubeconfig="$data/kubeconfig" --num-nodes=2
