@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -98,14 +99,17 @@ func endOfFill(pod *corev1.Pod) (failure string, isOutside bool) {
 	case result.Filled:
 		return "", false
 	case result.Error != "":
-		failure = result.Error
-	default:
-		failure = fmt.Sprintf("the Pod %s has ended before it had copied the disks of the snapshot", pod.Name)
-		if words := describePod(pod); words != "" {
-			failure += ": " + words
-		}
+		return result.Error, pod.DeletionTimestamp != nil || pod.Status.Reason != ""
 	}
-	return failure, result.Error == "" || pod.DeletionTimestamp != nil || pod.Status.Reason != ""
+	failure, words := fmt.Sprintf("the Pod %s has ended before it had copied the disks of the snapshot", pod.Name), describePod(pod)
+	if status := machineStatus(pod); status != nil && status.State.Terminated != nil {
+		failure += fmt.Sprintf(", with status %d", status.State.Terminated.ExitCode)
+		words = cmp.Or(words, status.State.Terminated.Reason)
+	}
+	if words != "" {
+		failure += ": " + words
+	}
+	return failure, true
 }
 
 // isFor reports whether a Pod does this fill, and not an earlier one.
