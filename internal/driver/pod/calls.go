@@ -146,8 +146,8 @@ func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Durat
 		run = pod.Annotations[annotationRun]
 	}
 	isOff := pod == nil || isOver(pod)
-	if !rec.Stopped || rec.Run != run || isOff && rec.Epoch != run {
-		rec.Stopped, rec.Run = true, run
+	if !rec.Stopped || rec.Run != run || isOff && rec.Epoch != run || rec.MemoryLost != nil {
+		rec.Stopped, rec.Run, rec.MemoryLost = true, run, nil
 		if isOff { // a run that falls asleep now wakes to be powered off
 			rec.Asleep, rec.Epoch = nil, run
 		}
