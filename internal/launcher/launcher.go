@@ -28,10 +28,6 @@ const (
 	program = "qemu-system-x86_64"
 	// powerInterval is the interval at which the power button is pressed: a guest that is booting ignores it.
 	powerInterval = 500 * time.Millisecond
-	// monitorTimeout is the response timeout of QEMU.
-	monitorTimeout = 10 * time.Second
-	// dialInterval is the interval of attempts to connect to a QEMU that is starting.
-	dialInterval = 5 * time.Millisecond
 	// exitTimeout is how long QEMU has to exit after it was told to, or after the end of its monitor.
 	exitTimeout = 5 * time.Second
 )
@@ -341,34 +337,6 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 			return "", err
 		}
 	}
-}
-
-func (l *launcher) dialMonitor(running context.Context) (*qmp.Client, error) {
-	for {
-		ctx, cancel := context.WithTimeout(running, monitorTimeout)
-		conn, err := qmp.Dial(ctx, filepath.Join(l.dirs.Run, monitorSocket))
-		cancel()
-		if err == nil {
-			return conn, nil
-		}
-		select {
-		case <-running.Done():
-			return nil, errNeverAnswered
-		case <-time.After(dialInterval):
-		}
-	}
-}
-
-// call runs a command of QEMU. The error means that the connection is unusable.
-func call(conn *qmp.Client, command string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), monitorTimeout)
-	defer cancel()
-	err := conn.Run(ctx, command, nil, nil)
-	var refused *qmp.Error
-	if errors.As(err, &refused) {
-		return nil
-	}
-	return err
 }
 
 // handle handles an event. It returns the cause if the guest has ended.

@@ -37,7 +37,7 @@ func (t *Take) run(ctx context.Context, dirs Dirs) (*Taken, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the volume of the snapshot: %w", err)
 	}
-	defer lock.Close() //nolint:errcheck // nothing was written
+	defer lock.Close()
 	raw, err := os.ReadFile(filepath.Join(dirs.Snapshot, takenFile))
 	if err == nil {
 		var taken Taken

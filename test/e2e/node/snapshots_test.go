@@ -149,7 +149,7 @@ func takenAsleepInPod(t *testing.T, u *user) {
 func takenOffInPod(t *testing.T, u *user) {
 	u.request(t, "stopped")
 	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=stopped", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
-	checkDisk(t, u.takeSnapshot(t, "off")("root"), "later-1")
+	checkDisk(t, u.takeSnapshot(t, "stopped")("root"), "later-1")
 	u.request(t, "active")
 	u.awaitMachine(t)
 }
