@@ -76,8 +76,9 @@ type launcher struct {
 	// ports are those that are reached at the address of the Pod.
 	ports []Port
 
-	// takes are the copies of its disks for snapshots.
-	takes *takes
+	// takes are the copies of its disks for snapshots. halting means that it is halted for one.
+	takes   *takes
+	halting atomic.Bool
 
 	// agentConn is the connection to the agent; nil if there is none. Who uses it fills agentTurn.
 	agentConn atomic.Pointer[qmp.Client]
@@ -118,6 +119,8 @@ func (l *launcher) serve(ctx context.Context) Ended {
 	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
 	mux.HandleFunc("POST "+GrowPath, l.access.guard(l.serveGrow))
 	mux.HandleFunc("POST "+PortsPath, l.access.guard(l.servePorts))
+	mux.HandleFunc("POST "+PausePath, l.access.guard(l.servePower("stop")))
+	mux.HandleFunc("POST "+ResumePath, l.access.guard(l.servePower("cont")))
 	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
@@ -329,6 +332,11 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 		}
 		if l.sleeper.running {
 			continue // until it has ended
+		}
+		if l.halting.Load() {
+			l.takes.interrupt(errPowersOff)
+			step("copy interrupted")
+			continue // when it has gone on
 		}
 		if l.halted { // the guest would not notice the button
 			return CauseHost, call(conn, "quit")
