@@ -226,6 +226,9 @@ func (d *Driver) notifyObject(object any) {
 	d.mu.Unlock()
 	if id := snapshotOf(known); id.UID != "" {
 		notifySnapshot(id)
+		if machine := ofSnapshot(known); machine.UID != "" {
+			notify(machine) // its deletion waits for the Pod
+		}
 		return
 	}
 	id := identityOf(known)
