@@ -246,6 +246,9 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if gone, err := d.removePods(ctx, id, options.Grace); err != nil || !gone {
 		return err
 	}
+	if err := d.endTakes(ctx, id); err != nil {
+		return err
+	}
 	claims, err := d.claims(ctx, id)
 	if err != nil {
 		return err

@@ -185,15 +185,15 @@ func (r *record) endFill(why string, machine *corev1.Pod, now time.Time) {
 	if done.Token == "" {
 		return
 	}
-	if r.isAsleep(machine) {
+	switch memory := done.Memory; {
+	case memory != nil: // it is of the present epoch
+		r.Started, r.Asleep = &memory.Started, &asleep{At: now, SavedBytes: memory.Size}
+		r.Stopped, r.Failure, r.BalloonBytes, r.DiskRefused = false, nil, 0, ""
+	case r.isAsleep(machine):
 		if machine != nil {
 			r.Run = machine.Annotations[annotationRun]
 		}
 		r.Stopped, r.Asleep, r.Epoch = true, nil, r.Run
-	}
-	if memory := done.Memory; memory != nil {
-		r.Started, r.Asleep = &memory.Started, &asleep{At: now, SavedBytes: memory.Size}
-		r.Stopped, r.Failure, r.BalloonBytes, r.DiskRefused = false, nil, 0, ""
 	}
 	r.Restored, r.FailedRestore = done.Token, nil
 }
