@@ -59,6 +59,7 @@ func TestLongForksInPods(t *testing.T) {
 		{"the first machine is restored, and the restore is undone", restoreInPod},
 		{"a machine that is asleep is restored, and boots", restoreAsleepInPod},
 		{"the Pod evicted and the manager killed during a restore, it is done", faultsWhileRestoredInPod},
+		{"it is restored with memory, and goes on", restoreMemoryInPod},
 		{"a fork takes its own snapshot", forkNowInPod},
 		{"what a machine cannot be made of is refused", refusedForkInPod},
 		{"without the machine and the snapshots, the others go on", forksAloneInPod},
@@ -182,6 +183,25 @@ func faultsWhileRestoredInPod(t *testing.T, u *user) {
 	u.kubectl(t, "wait", "--for=condition=Restored", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
 	u.vm(t, "start", "vm", "--wait")
 	u.kept(t, "vm", "before")
+}
+
+// restoreMemoryInPod restores the machine with its memory. A new machine of the same snapshot boots, and says why.
+func restoreMemoryInPod(t *testing.T, u *user) {
+	boot := u.page(t, "boot")
+	u.vm(t, "snapshot", "vm", "--name", "running", "--memory", "--wait")
+	u.vm(t, "restart", "vm", "--wait")
+	if now := u.page(t, "boot"); now == boot {
+		t.Error("it has not booted")
+	}
+	u.vm(t, "restore", "vm", "--snapshot", "running", "--wait")
+	u.awaitMachine(t)
+	if now := u.page(t, "boot"); now != boot {
+		t.Errorf("its guest has booted: the boot %q was %q", now, boot)
+	}
+	u.vm(t, "fork", "vm", "--name", "boots", "--snapshot", "running", "--wait")
+	u.kept(t, "boots", "before")
+	u.Until(t, "an event says why it boots", transcript.Not(""), "kubectl", "get", "events", "--field-selector", "reason=MemoryLost,involvedObject.name=boots", "-o", "name")
+	u.kubectl(t, "delete", "virtualmachine", "boots", "--timeout", transcript.WaitTimeout.String())
 }
 
 func forkNowInPod(t *testing.T, u *user) {
