@@ -159,7 +159,7 @@ func faultsWhileRestoredInPod(t *testing.T, u *user) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close() //nolint:errcheck // it may be closed
+	defer lock.Close()
 	u.vm(t, "restore", "vm", "--snapshot", "first", "--keep-current=false")
 	filling := func(other string) (pod string) {
 		t.Helper()
