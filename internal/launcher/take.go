@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -24,6 +25,8 @@ const (
 	takenFile = "taken.json"
 	// takeTimeout is how long a Take waits for the launcher of a machine that uses its disks.
 	takeTimeout = time.Minute
+	// maxTold limits what the launcher of a machine says.
+	maxTold = 1 << 20
 	// allocationUnit is the unit of the allocated size of a file.
 	allocationUnit = 512
 )
@@ -176,7 +179,7 @@ func (t *Take) copyRunning(ctx context.Context, dirs Dirs) (*Taken, error) {
 	defer conn.Close()             //nolint:errcheck // it has ended
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	told := json.NewDecoder(conn)
+	told := json.NewDecoder(io.LimitReader(conn, maxTold))
 	offer, err := hear(told)
 	if err != nil {
 		return nil, err
