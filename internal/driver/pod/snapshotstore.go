@@ -222,10 +222,17 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, id backend.SnapshotIdentity
 		return fmt.Errorf("the attempt to take the snapshot %s is being ended: %w", id.Name, backend.ErrInProgress)
 	}
 	claim, err := d.snapshotClaim(ctx, id)
-	if err != nil || claim == nil {
+	if err != nil {
 		return err
 	}
-	return d.deleteSnapshotClaim(ctx, claim)
+	if claim != nil {
+		return d.deleteSnapshotClaim(ctx, claim)
+	}
+	d.await(ctx, func() bool {
+		claim, pod, err := d.seenSnapshot(ctx, id)
+		return err == nil && claim == nil && pod == nil
+	})
+	return nil
 }
 
 // snapshotClaim returns the claim of a snapshot from the API server; nil if there is none.
@@ -246,10 +253,7 @@ func (d *Driver) snapshotClaim(ctx context.Context, id backend.SnapshotIdentity)
 func (d *Driver) deleteSnapshotClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	if claim.DeletionTimestamp == nil {
 		err := d.client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
+		if err != nil && !apierrors.IsNotFound(err) {
 			return typed("delete the PersistentVolumeClaim "+claim.Name, err)
 		}
 		step("snapshot claim deleted")
