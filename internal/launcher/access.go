@@ -80,8 +80,6 @@ func (a *access) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+ScreenPath, a.guard(a.screen))
 	mux.HandleFunc("POST "+ScreenshotPath, a.guard(a.screenshot))
 	mux.HandleFunc("POST "+ProgressPath, a.guard(a.serveProgress))
-	mux.HandleFunc("POST "+PausePath, a.guard(a.command("stop")))
-	mux.HandleFunc("POST "+ResumePath, a.guard(a.command("cont")))
 }
 
 // guard rejects requests that are not from the manager.
@@ -133,20 +131,6 @@ func (a *access) dial(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadGateway)
 	default:
 		relay(w, r, conn)
-	}
-}
-
-// command serves a command of QEMU.
-func (a *access) command(name string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		monitor := a.currentMonitor()
-		err := errNoGuest
-		if monitor != nil {
-			err = call(monitor, name)
-		}
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		}
 	}
 }
 

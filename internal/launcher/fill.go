@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // Fill makes the disks of a new machine from those of a snapshot, or replaces those of a machine that is off or asleep.
@@ -23,6 +24,9 @@ type Fill struct {
 	From []string `json:"from"`
 	// Token identifies a restore, which is done once; empty for a new machine.
 	Token string `json:"token,omitempty"`
+	// Memory describes the memory in the snapshot that a restored machine of this epoch goes on with; nil if it boots.
+	Memory *savedmemory.Memory `json:"memory,omitempty"`
+	Epoch  string              `json:"epoch,omitempty"`
 }
 
 // filler is a fill that is in progress.
@@ -121,6 +125,8 @@ type restoring struct {
 	// Disks are the names of the disks, if it is decided: the copies are complete, and each replaces the disk of its name. That is written
 	// before the first of them does, so that a guest never sees some disks of the snapshot and some of before. Without any, it is done.
 	Disks []string `json:"disks,omitempty"`
+	// Memory is the memory that the machine goes on with, whose copy is complete, too; nil if it boots.
+	Memory *savedMemory `json:"memory,omitempty"`
 }
 
 // restore replaces the disks of a machine by those of a snapshot. Until it writes the decision, it changes nothing.
@@ -142,11 +148,29 @@ func (f *filler) restore(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := writeRestoring(record, &restoring{Token: f.fill.Token, Disks: f.fill.From}); err != nil {
+	decided := &restoring{Token: f.fill.Token, Disks: f.fill.From}
+	if f.fill.Memory != nil {
+		if err := f.copyMemory(ctx); err != nil {
+			f.removeCopies(f.fill.Disks)
+			return err
+		}
+		decided.Memory = &savedMemory{Memory: *f.fill.Memory, Epoch: f.fill.Epoch}
+	}
+	if err := writeRestoring(record, decided); err != nil {
 		return fmt.Errorf("record the restore: %w", err)
 	}
 	step("restore decided")
 	return f.finishRestore(f.fill.Disks)
+}
+
+// copyMemory copies the memory in the snapshot, durably.
+func (f *filler) copyMemory(ctx context.Context) error {
+	to := filepath.Join(f.dirs.Disk, savedmemory.File+restoreSuffix)
+	if err := diskbackup.CopySparse(ctx, filepath.Join(f.dirs.Snapshot, savedmemory.File), to, func(int64) {}); err != nil {
+		return f.explain(Disk{Name: rootDisk}, err)
+	}
+	step("memory copied")
+	return nil
 }
 
 // finishRestore puts the disks of a decided restore in place, if there is one, and removes what is left of others. disks are those of the
@@ -161,8 +185,8 @@ func (l *launcher) finishRestore(disks []Disk) error {
 		if len(decided.Disks) == 0 {
 			continue
 		}
-		// The saved memory belongs to the disks before.
-		if err := discardMemory(l.dirs.Disk); err != nil {
+		// The saved memory belongs to the disks before. Its file may be that of the snapshot already.
+		if err := voidMemory(l.dirs.Disk); err != nil {
 			return err
 		}
 		for _, disk := range disks { // one that was removed from the machine is gone
@@ -173,13 +197,45 @@ func (l *launcher) finishRestore(disks []Disk) error {
 				step("disk restored")
 			}
 		}
-		decided.Disks = nil
+		if err := l.restoreMemory(disks, decided.Memory); err != nil {
+			return err
+		}
+		decided.Disks, decided.Memory = nil, nil
 		if err := writeRestoring(path, decided); err != nil {
 			return fmt.Errorf("record the restore: %w", err)
 		}
 		step("restore done")
 	}
 	l.removeCopies(disks)
+	return nil
+}
+
+// restoreMemory makes the machine one that is asleep with the memory in a snapshot, after its disks are in place; without any, it has no
+// memory.
+func (l *launcher) restoreMemory(disks []Disk, saved *savedMemory) error {
+	if saved == nil {
+		savedmemory.Remove(l.dirs.Disk)
+		return nil
+	}
+	err := putInPlace(filepath.Join(l.dirs.Disk, savedmemory.File))
+	var paths []string
+	for _, disk := range disks {
+		paths = append(paths, l.diskPath(disk))
+	}
+	if err == nil {
+		saved.Files, err = savedmemory.Stamp(l.dirs.Disk, paths)
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = json.Marshal(saved)
+	}
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(l.dirs.Disk, memoryRecord), raw, atomicfile.Durable)
+	}
+	if err != nil {
+		return fmt.Errorf("put the memory of the snapshot in place: %w", err)
+	}
+	step("memory restored")
 	return nil
 }
 
@@ -243,4 +299,5 @@ func (l *launcher) removeCopies(disks []Disk) {
 	for _, disk := range disks {
 		_ = os.Remove(l.diskPath(disk) + restoreSuffix)
 	}
+	_ = os.Remove(filepath.Join(l.dirs.Disk, savedmemory.File+restoreSuffix))
 }

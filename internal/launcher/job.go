@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 const (
@@ -33,6 +35,8 @@ type Job struct {
 type Take struct {
 	// Disks are the names of the disks, the root disk first.
 	Disks []string `json:"disks"`
+	// Memory means that the snapshot also has the memory of the machine, which runs, is paused, or is asleep.
+	Memory bool `json:"memory,omitempty"`
 }
 
 // JobResult is how a job ended.
@@ -52,6 +56,8 @@ type Taken struct {
 	Disks []Disk `json:"disks"`
 	// Quiesced means that the file systems of the guest were frozen at that moment.
 	Quiesced bool `json:"quiesced,omitempty"`
+	// Memory describes the memory at that moment, whose file is that of a machine that is asleep; nil if there is none.
+	Memory *savedmemory.Memory `json:"memory,omitempty"`
 	// AllocatedBytes is the space that its files use.
 	AllocatedBytes int64 `json:"allocatedBytes"`
 }

@@ -29,10 +29,6 @@ const (
 	program = "qemu-system-x86_64"
 	// powerInterval is the interval at which the power button is pressed: a guest that is booting ignores it.
 	powerInterval = 500 * time.Millisecond
-	// monitorTimeout is the response timeout of QEMU.
-	monitorTimeout = 10 * time.Second
-	// dialInterval is the interval of attempts to connect to a QEMU that is starting.
-	dialInterval = 5 * time.Millisecond
 	// exitTimeout is how long QEMU has to exit after it was told to, or after the end of its monitor.
 	exitTimeout = 5 * time.Second
 )
@@ -81,8 +77,9 @@ type launcher struct {
 	// ports are those that are reached at the address of the Pod.
 	ports []Port
 
-	// takes are the copies of its disks for snapshots.
-	takes *takes
+	// takes are the copies of its disks for snapshots. halting means that it is halted for one.
+	takes   *takes
+	halting atomic.Bool
 
 	// agentConn is the connection to the agent; nil if there is none. Who uses it fills agentTurn.
 	agentConn atomic.Pointer[qmp.Client]
@@ -123,6 +120,8 @@ func (l *launcher) serve(ctx context.Context) Ended {
 	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
 	mux.HandleFunc("POST "+GrowPath, l.access.guard(l.serveGrow))
 	mux.HandleFunc("POST "+PortsPath, l.access.guard(l.servePorts))
+	mux.HandleFunc("POST "+PausePath, l.access.guard(l.servePower("stop")))
+	mux.HandleFunc("POST "+ResumePath, l.access.guard(l.servePower("cont")))
 	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
 	server.Protocols.SetHTTP1(true)
@@ -354,6 +353,11 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 		if l.sleeper.running {
 			continue // until it has ended
 		}
+		if l.halting.Load() {
+			l.takes.interrupt(errPowersOff)
+			step("copy interrupted")
+			continue // when it has gone on
+		}
 		if l.halted { // the guest would not notice the button
 			return CauseHost, call(conn, "quit")
 		}
@@ -361,34 +365,6 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 			return "", err
 		}
 	}
-}
-
-func (l *launcher) dialMonitor(running context.Context) (*qmp.Client, error) {
-	for {
-		ctx, cancel := context.WithTimeout(running, monitorTimeout)
-		conn, err := qmp.Dial(ctx, filepath.Join(l.dirs.Run, monitorSocket))
-		cancel()
-		if err == nil {
-			return conn, nil
-		}
-		select {
-		case <-running.Done():
-			return nil, errNeverAnswered
-		case <-time.After(dialInterval):
-		}
-	}
-}
-
-// call runs a command of QEMU. The error means that the connection is unusable.
-func call(conn *qmp.Client, command string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), monitorTimeout)
-	defer cancel()
-	err := conn.Run(ctx, command, nil, nil)
-	var refused *qmp.Error
-	if errors.As(err, &refused) {
-		return nil
-	}
-	return err
 }
 
 // handle handles an event. It returns the cause if the guest has ended.

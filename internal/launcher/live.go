@@ -94,6 +94,21 @@ func (l *launcher) setPorts(ctx context.Context, monitor *qmp.Client, wanted []P
 	return "", nil
 }
 
+// servePower serves a command of QEMU that pauses the machine, or lets it go on.
+func (l *launcher) servePower(command string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		l.changing.Lock()
+		defer l.changing.Unlock()
+		err := errNoGuest
+		if monitor := l.access.currentMonitor(); monitor != nil {
+			err = call(monitor, command)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	}
+}
+
 // change serves a change of the running machine to a number of bytes, one at a time.
 func (l *launcher) change(w http.ResponseWriter, r *http.Request, do func(bytes int64) error) {
 	bytes, err := strconv.ParseInt(r.URL.Query().Get(BytesParameter), 10, 64)

@@ -163,6 +163,15 @@ func version(conn *qmp.Client) (string, error) {
 
 // discardMemory removes the saved memory in a folder, durably: the record first, without which it is never used.
 func discardMemory(dir string) error {
+	if err := voidMemory(dir); err != nil {
+		return err
+	}
+	savedmemory.Remove(dir)
+	return nil
+}
+
+// voidMemory removes the record of the saved memory in a folder, durably.
+func voidMemory(dir string) error {
 	err := os.Remove(filepath.Join(dir, memoryRecord))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
@@ -173,7 +182,6 @@ func discardMemory(dir string) error {
 		return err
 	}
 	step("memory used")
-	savedmemory.Remove(dir)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"os"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 const (
@@ -23,6 +25,8 @@ const (
 	takenFile = "taken.json"
 	// takeTimeout is how long a Take waits for the launcher of a machine that uses its disks.
 	takeTimeout = time.Minute
+	// maxTold limits what the launcher of a machine says.
+	maxTold = 1 << 20
 	// allocationUnit is the unit of the allocated size of a file.
 	allocationUnit = 512
 )
@@ -37,7 +41,7 @@ func (t *Take) run(ctx context.Context, dirs Dirs) (*Taken, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the volume of the snapshot: %w", err)
 	}
-	defer lock.Close() //nolint:errcheck // nothing was written
+	defer lock.Close()
 	raw, err := os.ReadFile(filepath.Join(dirs.Snapshot, takenFile))
 	if err == nil {
 		var taken Taken
@@ -135,7 +139,7 @@ func (t *Take) copyFiles(ctx context.Context, dirs Dirs) (*Taken, error) {
 		if err != nil {
 			return nil, err
 		}
-		file, err := newSnapshotFile(dirs, disk)
+		file, err := newSnapshotFile(dirs, SnapshotFile(disk))
 		if err != nil {
 			return nil, err
 		}
@@ -146,12 +150,18 @@ func (t *Take) copyFiles(ctx context.Context, dirs Dirs) (*Taken, error) {
 		step("disk copied")
 		taken.Disks = append(taken.Disks, Disk{Name: disk, Bytes: size})
 	}
+	if t.Memory {
+		var err error
+		if taken.Memory, err = copyMemory(ctx, dirs); err != nil {
+			return nil, err
+		}
+	}
 	return taken, nil
 }
 
-// newSnapshotFile returns an empty file for the copy of a disk, instead of that of an attempt that was not complete.
-func newSnapshotFile(dirs Dirs, disk string) (*os.File, error) {
-	path := filepath.Join(dirs.Snapshot, SnapshotFile(disk))
+// newSnapshotFile returns an empty file on the volume of a snapshot, instead of that of an attempt that was not complete.
+func newSnapshotFile(dirs Dirs, name string) (*os.File, error) {
+	path := filepath.Join(dirs.Snapshot, name)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -169,7 +179,7 @@ func (t *Take) copyRunning(ctx context.Context, dirs Dirs) (*Taken, error) {
 	defer conn.Close()             //nolint:errcheck // it has ended
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	told := json.NewDecoder(conn)
+	told := json.NewDecoder(io.LimitReader(conn, maxTold))
 	offer, err := hear(told)
 	if err != nil {
 		return nil, err
@@ -188,22 +198,25 @@ func (t *Take) copyRunning(ctx context.Context, dirs Dirs) (*Taken, error) {
 		}
 		files, taken.Disks = append(files, file), append(taken.Disks, disk.Disk)
 	}
+	if t.Memory {
+		file, err := newSnapshotFile(dirs, savedmemory.File)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file)
+	}
 	if err := sendFiles(conn, files); err != nil {
 		return nil, fmt.Errorf("hand the files of the copies over: %w", err)
 	}
 	step("files sent")
-	begun, err := hear(told)
+	copied, err := hear(told)
 	if err != nil {
 		return nil, err
 	}
-	if begun.Begun == nil {
-		return nil, errors.New("the launcher of the machine does not say that the copy has begun")
+	if copied.At == nil || t.Memory != (copied.Memory != nil) {
+		return nil, errors.New("the launcher of the machine does not say what it has copied")
 	}
-	step("copy begun")
-	taken.At, taken.Quiesced = *begun.Begun, begun.Quiesced
-	if end, err := hear(told); err != nil || !end.Complete {
-		return nil, errors.Join(errors.New("the copy is not complete"), err)
-	}
+	taken.At, taken.Quiesced, taken.Memory = *copied.At, copied.Quiesced, copied.Memory
 	return taken, nil
 }
 
@@ -223,7 +236,7 @@ func hear(told *json.Decoder) (message takeMessage, err error) {
 
 // newOverlay returns an empty disk for the copy of a disk of a running machine.
 func newOverlay(ctx context.Context, dirs Dirs, disk liveDisk) (*os.File, error) {
-	file, err := newSnapshotFile(dirs, disk.Name)
+	file, err := newSnapshotFile(dirs, SnapshotFile(disk.Name))
 	if err != nil {
 		return nil, err
 	}
@@ -239,8 +252,15 @@ func newOverlay(ctx context.Context, dirs Dirs, disk liveDisk) (*os.File, error)
 
 // finish makes the copies durable, measures them, and then says so on the volume.
 func (t *Taken) finish(dir string) error {
+	names := []string{}
 	for _, disk := range t.Disks {
-		path := filepath.Join(dir, SnapshotFile(disk.Name))
+		names = append(names, SnapshotFile(disk.Name))
+	}
+	if t.Memory != nil {
+		names = append(names, savedmemory.File)
+	}
+	for _, name := range names {
+		path := filepath.Join(dir, name)
 		if err := syncFile(path); err != nil {
 			return err
 		}

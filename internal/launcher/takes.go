@@ -28,15 +28,16 @@ const (
 )
 
 // takeMessage is what the launcher of a machine tells a Take. First it offers the disks; the Take answers with the descriptors of the files
-// of their copies. Then it says that the copy has begun, and that it is complete. An error may come instead of each. The end of the
-// connection ends the copy.
+// of their copies, and one more if it wants the memory. Then it says that the copy is complete. An error may come instead of each. The end of
+// the connection ends the copy.
 type takeMessage struct {
 	Error string     `json:"error,omitempty"`
 	Disks []liveDisk `json:"disks,omitempty"`
-	// Begun is the moment of the copy, and Quiesced whether the file systems were frozen then.
-	Begun    *time.Time `json:"begun,omitempty"`
+	// At is the moment of the complete copy, and Quiesced whether the file systems were frozen then.
+	At       *time.Time `json:"at,omitempty"`
 	Quiesced bool       `json:"quiesced,omitempty"`
-	Complete bool       `json:"complete,omitempty"`
+	// Memory is the memory at that moment.
+	Memory *savedmemory.Memory `json:"memory,omitempty"`
 }
 
 // liveDisk is a disk of a running machine: its size now, and the image below it.
@@ -59,8 +60,11 @@ type takes struct {
 	cancel context.CancelCauseFunc
 }
 
-// errFallsAsleep is why disks are not copied.
-var errFallsAsleep = errors.New("the machine is falling asleep; the snapshot is taken when it is asleep")
+// errFallsAsleep and errPowersOff are why disks are not copied.
+var (
+	errFallsAsleep = errors.New("the machine is falling asleep; the snapshot is taken when it is asleep")
+	errPowersOff   = errors.New("the machine is being powered off")
+)
 
 // begin waits for the turn of a copy. end ends it.
 func (t *takes) begin(ctx context.Context, cancel context.CancelCauseFunc) (end func(), err error) {
@@ -98,6 +102,15 @@ func (t *takes) hold() (release func()) {
 		t.held = false
 		t.mu.Unlock()
 		<-t.turn
+	}
+}
+
+// interrupt ends the copy there is because of a reason.
+func (t *takes) interrupt(why error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.cancel != nil {
+		t.cancel(why)
 	}
 }
 
@@ -200,18 +213,20 @@ func (l *launcher) take(ctx context.Context, cancel context.CancelCauseFunc, con
 		return ctx.Err()
 	}
 	defer closeAll(files)
-	if len(files) != len(disks) {
+	if len(files) != len(disks) && len(files) != len(disks)+1 {
 		return fmt.Errorf("%d files were received for %d disks", len(files), len(disks))
 	}
 	step("files received")
-	if err := l.copyDisks(ctx, monitor, disks, files, conn); err != nil {
+	copied, err := l.copyDisks(ctx, monitor, disks, files)
+	if err != nil {
 		return err
 	}
-	return tellTake(conn, takeMessage{Complete: true})
+	return tellTake(conn, copied)
 }
 
-// copyDisks copies the disks of the running machine to files, as they are at one moment. QEMU has nothing of it afterwards.
-func (l *launcher) copyDisks(ctx context.Context, monitor *qmp.Client, disks []diskbackup.Disk, files []*os.File, conn *net.UnixConn) (err error) {
+// copyDisks copies the disks of the running machine, and its memory if there is a file for it, to files, as they are at one moment. QEMU has
+// nothing of it afterwards.
+func (l *launcher) copyDisks(ctx context.Context, monitor *qmp.Client, disks []diskbackup.Disk, files []*os.File) (copied takeMessage, err error) {
 	defer func() {
 		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), savedmemory.Timeout)
 		defer cancel()
@@ -220,28 +235,31 @@ func (l *launcher) copyDisks(ctx context.Context, monitor *qmp.Client, disks []d
 	}()
 	nodes, err := diskbackup.Query(ctx, monitor)
 	if err != nil {
-		return err
+		return copied, err
 	}
 	for i, disk := range disks {
 		if err := nodes.Prepare(ctx, monitor, disk, files[i]); err != nil {
-			return fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
+			return copied, fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
 		}
 	}
 	step("backup prepared")
-	thaw := l.freeze(ctx, monitor)
-	err = diskbackup.Begin(ctx, monitor, disks, false)
-	begun := time.Now().UTC()
-	quiesced := thaw()
+	withMemory, thaw := len(files) > len(disks), func() bool { return false }
+	if !withMemory { // which has what the guest has not written yet
+		thaw = l.freeze(ctx, monitor)
+	}
+	err = diskbackup.Begin(ctx, monitor, disks, withMemory)
+	at := time.Now().UTC()
+	copied.At, copied.Quiesced = &at, thaw()
 	if err != nil {
-		return err
+		return copied, err
 	}
 	step("backup begun")
-	if err := tellTake(conn, takeMessage{Begun: &begun, Quiesced: quiesced}); err != nil {
-		return err
-	}
 	err = diskbackup.Await(ctx, monitor, func(int64) {})
 	step("backup complete")
-	return err
+	if err == nil && withMemory {
+		copied.Memory, at, err = l.saveHalted(ctx, monitor, disks, files[len(disks)])
+	}
+	return copied, err
 }
 
 // freeze has the agent freeze the file systems of the guest, if it runs and has one. thaw thaws them, and reports whether they were frozen

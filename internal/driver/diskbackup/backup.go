@@ -22,6 +22,8 @@ const (
 	jobPrefix = "snapshot-"
 	// bitmapName is the name of the bitmap in which QEMU records what the guest changes on a disk while it is copied.
 	bitmapName = "snapshot"
+	// copyRounds is how often more than few bytes are copied while the guest runs. One that writes all the time is halted then, too.
+	copyRounds = 4
 	// nodePrefix and filePrefix begin the names of the nodes of copies, and of those of their files.
 	nodePrefix, filePrefix = "s-", "sf-"
 )
@@ -55,13 +57,30 @@ func Begin(ctx context.Context, conn *qmp.Client, disks []Disk, track bool) erro
 	return begin(ctx, conn, actions)
 }
 
-// BeginChanged begins to copy what has changed since the last copy began.
-func BeginChanged(ctx context.Context, conn *qmp.Client, disks []Disk) error {
+// CopyChanged copies what has changed since the last copy began.
+func CopyChanged(ctx context.Context, conn *qmp.Client, disks []Disk, progress func(percent int64)) error {
 	var actions []map[string]any
 	for _, disk := range disks {
 		actions = append(actions, action(disk, map[string]any{"sync": "incremental", "bitmap": bitmapName}))
 	}
-	return begin(ctx, conn, actions)
+	if err := begin(ctx, conn, actions); err != nil {
+		return err
+	}
+	return Await(ctx, conn, progress)
+}
+
+// CopyUntilFew copies what has changed while the guest runs, until that is at most few bytes, or four times.
+func CopyUntilFew(ctx context.Context, conn *qmp.Client, disks []Disk, few int64, progress func(percent int64)) error {
+	for range copyRounds {
+		n, err := Query(ctx, conn)
+		if err != nil || n.changed <= few {
+			return err
+		}
+		if err := CopyChanged(ctx, conn, disks, progress); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func begin(ctx context.Context, conn *qmp.Client, actions []map[string]any) error {

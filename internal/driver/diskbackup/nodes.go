@@ -24,10 +24,10 @@ type Nodes struct {
 	Sizes map[string]int64
 	// Sets are the sets of descriptors, by the name of the node that they are for.
 	Sets map[string][]int64
-	// Changed is the number of bytes that have changed since their copy began, on nodes whose changes are recorded.
-	Changed int64
 
+	// tracked are those whose changes are recorded, and changed is the number of bytes that have changed since their copy began.
 	tracked []string
+	changed int64
 }
 
 // Query returns the block nodes that QEMU has.
@@ -52,7 +52,7 @@ func Query(ctx context.Context, conn *qmp.Client) (*Nodes, error) {
 		n.Sizes[node.Name] = node.Image.Size
 		for _, bitmap := range node.Bitmaps {
 			if bitmap.Name == bitmapName {
-				n.tracked, n.Changed = append(n.tracked, node.Name), n.Changed+bitmap.Count
+				n.tracked, n.changed = append(n.tracked, node.Name), n.changed+bitmap.Count
 			}
 		}
 	}

@@ -146,8 +146,8 @@ func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Durat
 		run = pod.Annotations[annotationRun]
 	}
 	isOff := pod == nil || isOver(pod)
-	if !rec.Stopped || rec.Run != run || isOff && rec.Epoch != run {
-		rec.Stopped, rec.Run = true, run
+	if !rec.Stopped || rec.Run != run || isOff && rec.Epoch != run || rec.MemoryLost != nil {
+		rec.Stopped, rec.Run, rec.MemoryLost = true, run, nil
 		if isOff { // a run that falls asleep now wakes to be powered off
 			rec.Asleep, rec.Epoch = nil, run
 		}
@@ -244,6 +244,9 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 		return err
 	}
 	if gone, err := d.removePods(ctx, id, options.Grace); err != nil || !gone {
+		return err
+	}
+	if err := d.endTakes(ctx, id); err != nil {
 		return err
 	}
 	claims, err := d.claims(ctx, id)

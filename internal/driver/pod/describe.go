@@ -22,6 +22,8 @@ const (
 	lostTimeout = 30 * time.Second
 	// attemptSuffix follows the name of a run in that of its failed start.
 	attemptSuffix = "-start"
+	// memorySuffix follows the name of a run in that of an attempt to go on after it with the memory in a snapshot.
+	memorySuffix = "-memory"
 	// fieldRootDisk is the field with the size of the root disk.
 	fieldRootDisk = "resource.rootDisk"
 	// fieldDisks is the field with the other disks.
@@ -251,6 +253,8 @@ func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum
 // endWithoutPod returns the end of the last run of a machine that has no Pod; nil if there was none.
 func endWithoutPod(rec *record) *backend.Ended {
 	switch {
+	case rec.MemoryLost != nil:
+		return &backend.Ended{Run: rec.Run + memorySuffix, Cause: backend.CauseMemoryLost, Message: rec.MemoryLost.Message, At: rec.MemoryLost.At}
 	case rec.Stopped:
 		return &backend.Ended{Run: rec.Run, Cause: backend.CauseRequested}
 	case rec.Run == "":

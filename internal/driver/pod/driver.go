@@ -234,6 +234,9 @@ func (d *Driver) notifyObject(object any) {
 	d.mu.Unlock()
 	if id := snapshotOf(known); id.UID != "" {
 		notifySnapshot(id)
+		if machine := ofSnapshot(known); machine.UID != "" {
+			notify(machine) // its deletion waits for the Pod
+		}
 		if machine := filledBy(known); machine.UID != "" {
 			notify(machine)
 			d.followFill(machine)

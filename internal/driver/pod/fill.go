@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -32,6 +33,9 @@ type fill struct {
 	Disks []string `json:"disks"`
 	// Token identifies a restore; empty for a new machine.
 	Token string `json:"token,omitempty"`
+	// Memory is the memory that the machine goes on with; nil if it boots. NoMemory is why it boots although the snapshot has memory.
+	Memory   *snapshotMemory `json:"memory,omitempty"`
+	NoMemory string          `json:"noMemory,omitempty"`
 }
 
 // failedRestore is the last restore of a machine, if it has failed and has changed nothing.
@@ -64,6 +68,9 @@ func newFillPod(rec *record, images images) (*corev1.Pod, error) {
 	}
 	if fill.Token != "" {
 		meta.Annotations[annotationRestore] = fill.Token
+	}
+	if fill.Memory != nil {
+		job.Memory, job.Epoch = &fill.Memory.Memory, rec.Epoch
 	}
 	pod, err := newJobPod(meta, launcher.Job{Fill: &job}, images.launcher, machine.PodTemplate)
 	if err != nil {
@@ -98,14 +105,17 @@ func endOfFill(pod *corev1.Pod) (failure string, isOutside bool) {
 	case result.Filled:
 		return "", false
 	case result.Error != "":
-		failure = result.Error
-	default:
-		failure = fmt.Sprintf("the Pod %s has ended before it had copied the disks of the snapshot", pod.Name)
-		if words := describePod(pod); words != "" {
-			failure += ": " + words
-		}
+		return result.Error, pod.DeletionTimestamp != nil || pod.Status.Reason != ""
 	}
-	return failure, result.Error == "" || pod.DeletionTimestamp != nil || pod.Status.Reason != ""
+	failure, words := fmt.Sprintf("the Pod %s has ended before it had copied the disks of the snapshot", pod.Name), describePod(pod)
+	if status := machineStatus(pod); status != nil && status.State.Terminated != nil {
+		failure += fmt.Sprintf(", with status %d", status.State.Terminated.ExitCode)
+		words = cmp.Or(words, status.State.Terminated.Reason)
+	}
+	if words != "" {
+		failure += ": " + words
+	}
+	return failure, true
 }
 
 // isFor reports whether a Pod does this fill, and not an earlier one.
@@ -160,22 +170,30 @@ func fillProgress(pod *corev1.Pod, now time.Time) string {
 	return "the disks of the snapshot are being copied"
 }
 
-// endFill records how a fill has ended, given the Pod of the last run, which may be nil. The saved memory of a machine that was restored
-// is void: it is off.
-func (r *record) endFill(failure string, machine *corev1.Pod) {
-	token := r.Fill.Token
+// endFill records how a fill has ended, given the Pod of the last run, which may be nil. A machine that was restored is off, as the saved
+// memory of before is void, or asleep with the memory in the snapshot.
+func (r *record) endFill(why string, machine *corev1.Pod, now time.Time) {
+	done := r.Fill
 	r.Fill = nil
-	switch {
-	case token == "":
+	if why != "" {
+		r.FailedRestore = &failedRestore{Token: done.Token, Message: why}
 		return
-	case failure != "":
-		r.FailedRestore = &failedRestore{Token: token, Message: failure}
+	}
+	if done.NoMemory != "" {
+		r.MemoryLost = &failure{Message: done.NoMemory, At: now}
+	}
+	if done.Token == "" {
 		return
+	}
+	switch memory := done.Memory; {
+	case memory != nil: // it is of the present epoch
+		r.Started, r.Asleep = &memory.Started, &asleep{At: now, SavedBytes: memory.Size}
+		r.Stopped, r.Failure, r.BalloonBytes, r.DiskRefused = false, nil, 0, ""
 	case r.isAsleep(machine):
 		if machine != nil {
 			r.Run = machine.Annotations[annotationRun]
 		}
 		r.Stopped, r.Asleep, r.Epoch = true, nil, r.Run
 	}
-	r.Restored, r.FailedRestore = token, nil
+	r.Restored, r.FailedRestore = done.Token, nil
 }

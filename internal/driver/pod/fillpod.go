@@ -123,7 +123,14 @@ func (d *Driver) settleFill(ctx context.Context, id backend.Identity) error {
 			return err
 		}
 		failure, _ := endOfFill(pod)
-		rec.endFill(failure, machine)
+		if machine != nil && failure == "" && (rec.Fill.Memory != nil || rec.Fill.NoMemory != "") {
+			// It would say that the machine is off.
+			if gone, err := d.clear(ctx, machine); err != nil || !gone {
+				return errors.Join(err, backend.ErrInProgress)
+			}
+			machine = nil
+		}
+		rec.endFill(failure, machine, time.Now())
 		if err := d.writeRecord(ctx, secret, rec, seedOf(secret)); err != nil {
 			return err
 		}

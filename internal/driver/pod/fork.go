@@ -13,6 +13,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
+// noForkMemory is why a new machine does not go on with the memory in its snapshot.
+const noForkMemory = "new machines of the driver pod do not go on with the memory in a snapshot"
+
 // createFork creates a machine of a snapshot. It is complete when its disks are copied; then it needs the snapshot no longer.
 func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 	secret, err := read[corev1.Secret](ctx, d.client, given.Identity)
@@ -52,6 +55,9 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 	rec.Machine, rec.Fill = machine, nil
 	if len(disks) > 0 {
 		rec.Fill = &fill{Snapshot: id, Disks: disks}
+		if snapshot.Memory != nil {
+			rec.Fill.NoMemory = noForkMemory
+		}
 	}
 	if secret == nil {
 		err = d.createSecret(ctx, rec, machine.Seed)

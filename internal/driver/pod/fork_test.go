@@ -208,10 +208,13 @@ func TestDescribeFill(t *testing.T) {
 }
 
 // taken makes a snapshot of a machine that has its disks.
-func (c *cluster) taken(of *backend.Machine) backend.SnapshotIdentity {
+func (c *cluster) taken(of *backend.Machine) backend.SnapshotIdentity { return c.takenWith(of, nil) }
+
+// takenWith is taken with memory.
+func (c *cluster) takenWith(of *backend.Machine, memory *snapshotMemory) backend.SnapshotIdentity {
 	c.Helper()
 	id := backend.SnapshotIdentity{UID: uuid.NewUUID(), Namespace: of.Namespace, Name: "before"}
-	rec := snapshotRecord{Machine: of.Identity, TakenAt: time.Now(), Image: of.Image}
+	rec := snapshotRecord{Machine: of.Identity, TakenAt: time.Now(), Image: of.Image, Memory: memory}
 	for _, disk := range disksOf(of) {
 		rec.Disks = append(rec.Disks, snapshotDisk{Name: disk.Name, VirtualBytes: disk.SizeBytes})
 	}
@@ -219,7 +222,7 @@ func (c *cluster) taken(of *backend.Machine) backend.SnapshotIdentity {
 	if err != nil {
 		c.Fatal(err)
 	}
-	claim := newSnapshotClaim(id, of)
+	claim := newSnapshotClaim(id, of, false)
 	claim.Annotations[annotationSnapshot] = string(raw)
 	if _, err := c.api.CoreV1().PersistentVolumeClaims(of.Namespace).Create(c.Context(), claim, metav1.CreateOptions{}); err != nil {
 		c.Fatal(err)

@@ -45,6 +45,8 @@ type record struct {
 	// Restored is the token of the last restore that is done, and FailedRestore the last one if it has failed.
 	Restored      string         `json:"restored,omitempty"`
 	FailedRestore *failedRestore `json:"failedRestore,omitempty"`
+	// MemoryLost is why the machine boots next instead of going on with the memory in a snapshot; nil if it does not.
+	MemoryLost *failure `json:"memoryLost,omitempty"`
 	// Failure is why that run has no Pod; nil if it had one.
 	Failure *failure `json:"failure,omitempty"`
 }

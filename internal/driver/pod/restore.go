@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -72,6 +73,13 @@ func newRestore(machine *backend.Machine, id backend.SnapshotIdentity, snapshot 
 	}
 	if len(wanted.Disks) == 0 {
 		return nil, fmt.Errorf("the machine has none of the disks in the snapshot %s any more", id.Name)
+	}
+	switch {
+	case !restore.Memory || snapshot.Memory == nil:
+	case !slices.EqualFunc(disksOf(machine), disksOf(&snapshot.Memory.Started), func(a, b backend.Disk) bool { return a.Name == b.Name }):
+		wanted.NoMemory = "the machine does not have the disks that it had"
+	default:
+		wanted.Memory = snapshot.Memory
 	}
 	return wanted, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
 // Labels and annotations of the objects of a snapshot. They do not have labelUID, which selects the objects of machines.
@@ -39,6 +40,16 @@ type snapshotRecord struct {
 	Quiesced bool `json:"quiesced,omitempty"`
 	// AllocatedBytes is the space that its files use.
 	AllocatedBytes int64 `json:"allocatedBytes"`
+	// Memory is its memory; nil if it has none.
+	Memory *snapshotMemory `json:"memory,omitempty"`
+}
+
+// snapshotMemory is the memory in a snapshot.
+type snapshotMemory struct {
+	savedmemory.Memory
+
+	// Started is the machine that it is of, as it was started.
+	Started backend.Machine `json:"started"`
 }
 
 // snapshotDisk is a disk in a snapshot.
@@ -57,7 +68,7 @@ func newSnapshotMeta(id backend.SnapshotIdentity, machine backend.Identity) meta
 	return metav1.ObjectMeta{
 		Namespace: machine.Namespace, Name: snapshotName(id.UID),
 		Labels:      map[string]string{labelSnapshot: string(id.UID), labelCluster: string(machine.Cluster)},
-		Annotations: map[string]string{annotationSnapshotName: id.Name, annotationSnapshotOf: string(machine.UID)},
+		Annotations: map[string]string{annotationSnapshotName: id.Name, annotationSnapshotOf: string(machine.UID), annotationName: machine.Name},
 	}
 }
 
@@ -68,9 +79,9 @@ func snapshotOf(object metav1.Object) backend.SnapshotIdentity {
 	}
 }
 
-// newSnapshotClaim returns the claim of a snapshot of a machine. It has room for all that its disks can have. It has no owner: the garbage
-// collector must not delete data.
-func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine) *corev1.PersistentVolumeClaim {
+// newSnapshotClaim returns the claim of a snapshot of a machine. It has room for all that its disks can have, and its memory if that is wanted.
+// It has no owner: the garbage collector must not delete data.
+func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine, memory bool) *corev1.PersistentVolumeClaim {
 	var class *string // the default of the cluster
 	if machine.StorageClass != "" {
 		class = &machine.StorageClass
@@ -78,6 +89,9 @@ func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine) *co
 	var size int64
 	for _, disk := range claimedDisks(machine) {
 		size += disk.SizeBytes
+	}
+	if memory {
+		size += machine.MemoryBytes
 	}
 	return &corev1.PersistentVolumeClaim{
 		ObjectMeta: newSnapshotMeta(id, machine.Identity),

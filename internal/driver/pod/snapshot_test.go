@@ -22,7 +22,10 @@ func TestSnapshotClaim(t *testing.T) {
 	machine := newMachine()
 	machine.DiskBytes, machine.StorageClass = 1<<30, "fast"
 	machine.Disks = []backend.Disk{{Name: "data", SizeBytes: 2 << 30}}
-	claim := newSnapshotClaim(newSnapshotIdentity(), &machine)
+	claim, larger := newSnapshotClaim(newSnapshotIdentity(), &machine, false), newSnapshotClaim(newSnapshotIdentity(), &machine, true)
+	if more := larger.Spec.Resources.Requests.Storage().Value() - claim.Spec.Resources.Requests.Storage().Value(); more != machine.MemoryBytes+machine.MemoryBytes/16 {
+		t.Errorf("with memory, it has %d bytes more", more)
+	}
 	if size := claim.Spec.Resources.Requests.Storage().Value(); size < 3<<30+3<<26 || size > 3<<30+3<<26+1<<20 || *claim.Spec.StorageClassName != "fast" {
 		t.Errorf("it has %d bytes of %+v", size, claim.Spec)
 	}

@@ -101,7 +101,7 @@ func (d *Driver) TakeSnapshot(ctx context.Context, id backend.SnapshotIdentity, 
 		}
 		return nil
 	}
-	wanted := newSnapshotClaim(id, source.machine)
+	wanted := newSnapshotClaim(id, source.machine, source.memory)
 	switch {
 	case claim != nil && claim.DeletionTimestamp != nil:
 		return nil
@@ -172,6 +172,31 @@ func (d *Driver) endTake(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
+// endTakes ends the attempts to take snapshots of a machine that is being deleted: a claim is not deleted while there is a Pod that uses it,
+// even one that has ended. A snapshot that is complete is recorded. The error is an ErrInProgress until the Pods are gone.
+func (d *Driver) endTakes(ctx context.Context, machine backend.Identity) error {
+	var pods corev1.PodList
+	if err := d.cache.List(ctx, &pods, client.InNamespace(machine.Namespace), client.MatchingLabelsSelector{Selector: ofSnapshots}); err != nil {
+		return typed("list the Pods that take snapshots of the machine", err)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if ofSnapshot(pod).UID != machine.UID {
+			continue
+		}
+		if result, _ := jobResult(pod); result.Taken != nil {
+			if err := d.TakeSnapshot(ctx, snapshotOf(pod), backend.Source{Server: machine}); err != nil && !errors.Is(err, backend.ErrNotFound) {
+				return err
+			}
+		}
+		if err := d.endTake(ctx, pod); err != nil {
+			return err
+		}
+		return fmt.Errorf("the attempt to take the snapshot %s of the machine is being ended: %w", snapshotOf(pod).Name, backend.ErrInProgress)
+	}
+	return nil
+}
+
 // DeleteSnapshot implements backend.SnapshotStore.
 func (d *Driver) DeleteSnapshot(ctx context.Context, id backend.SnapshotIdentity) error {
 	if err := d.check(); err != nil {
@@ -183,22 +208,31 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, id backend.SnapshotIdentity
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if pod.Name != snapshotName(id.UID) {
-			if !isOver(pod) {
-				return fmt.Errorf("the Pod %s makes the disks of a machine of the snapshot %s: %w", pod.Name, id.Name, backend.ErrInProgress)
-			}
-			continue
+		isTake := pod.Name == snapshotName(id.UID)
+		if !isTake && pod.Status.Phase != corev1.PodFailed { // one that has succeeded is about to be recorded and deleted
+			return fmt.Errorf("the Pod %s makes the disks of a machine of the snapshot %s: %w", pod.Name, id.Name, backend.ErrInProgress)
 		}
+		// The claim is not deleted while there is a Pod that uses it, even one that has ended.
 		if err := d.endTake(ctx, pod); err != nil {
 			return err
+		}
+		if !isTake {
+			return fmt.Errorf("the Pod %s, which has failed, is being deleted: %w", pod.Name, backend.ErrInProgress)
 		}
 		return fmt.Errorf("the attempt to take the snapshot %s is being ended: %w", id.Name, backend.ErrInProgress)
 	}
 	claim, err := d.snapshotClaim(ctx, id)
-	if err != nil || claim == nil {
+	if err != nil {
 		return err
 	}
-	return d.deleteSnapshotClaim(ctx, claim)
+	if claim != nil {
+		return d.deleteSnapshotClaim(ctx, claim)
+	}
+	d.await(ctx, func() bool {
+		claim, pod, err := d.seenSnapshot(ctx, id)
+		return err == nil && claim == nil && pod == nil
+	})
+	return nil
 }
 
 // snapshotClaim returns the claim of a snapshot from the API server; nil if there is none.
@@ -219,10 +253,7 @@ func (d *Driver) snapshotClaim(ctx context.Context, id backend.SnapshotIdentity)
 func (d *Driver) deleteSnapshotClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	if claim.DeletionTimestamp == nil {
 		err := d.client.Delete(ctx, claim, client.Preconditions{UID: &claim.UID})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		if err != nil {
+		if err != nil && !apierrors.IsNotFound(err) {
 			return typed("delete the PersistentVolumeClaim "+claim.Name, err)
 		}
 		step("snapshot claim deleted")

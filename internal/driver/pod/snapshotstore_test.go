@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/launcher"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -102,6 +103,9 @@ func takenOf(job *launcher.Job) *launcher.JobResult {
 	for _, disk := range job.Take.Disks {
 		taken.Disks = append(taken.Disks, launcher.Disk{Name: disk, Bytes: 64 << 20})
 	}
+	if job.Take.Memory {
+		taken.Memory = &savedmemory.Memory{Size: 1 << 19, QEMU: "7.2.0"}
+	}
 	return &launcher.JobResult{Taken: taken}
 }
 
@@ -187,7 +191,6 @@ func TestSnapshotIsTaken(t *testing.T) {
 	fails("before its first start", source, backend.ErrNotCreated)
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it runs", isRunning)
-	fails("with memory", backend.Source{Server: machine.Identity, Memory: true}, backend.ErrInvalid)
 	state := c.untilSnapshot(id, machine, "it is taken", isTaken)
 	want := backend.SnapshotState{Taken: true, TakenAt: time.Unix(1000, 0).UTC(), AllocatedBytes: 1 << 20, Quiesced: true,
 		Disks: []backend.SnapshotDisk{{Name: "root", VirtualBytes: 64 << 20}, {Name: "data", VirtualBytes: 64 << 20}}}
@@ -216,6 +219,56 @@ func TestSnapshotIsTaken(t *testing.T) {
 	if left := c.leftovers(t); len(left) > 0 {
 		t.Errorf("left over: %q", left)
 	}
+}
+
+// A snapshot has the memory of a machine that runs or is asleep.
+func TestSnapshotWithMemory(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.running()
+	source := backend.Source{Server: machine.Identity, Memory: true}
+	takes := func(name string) {
+		t.Helper()
+		id := c.snapshot(name)
+		harness.Eventually(t, name+" is taken", func() bool {
+			if err := c.driver.TakeSnapshot(t.Context(), id, source); err != nil {
+				t.Fatal(err)
+			}
+			state, err := c.driver.ObserveSnapshot(t.Context(), id)
+			return err == nil && state.Taken && state.MemoryBytes == 1<<19
+		})
+		claim, _, err := c.driver.seenSnapshot(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := snapshotRecordOf(claim)
+		if err != nil || rec.Memory == nil || rec.Memory.QEMU != "7.2.0" || rec.Memory.Started.UID != machine.UID {
+			t.Errorf("%s is %+v, %v", name, rec, err)
+		}
+		c.deletesSnapshot(id)
+	}
+	takes("running")
+	harness.Eventually(t, "it is asleep", func() bool {
+		c.must("Sleep", c.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
+		server, err := c.driver.Observe(t.Context(), machine.Identity)
+		return err == nil && server.State == backend.StateAsleep && server.Task == backend.TaskNone
+	})
+	takes("asleep")
+	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
+	c.until(machine, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Task == backend.TaskNone })
+	if err := c.driver.TakeSnapshot(t.Context(), c.snapshot("off"), source); !errors.Is(err, backend.ErrNotRunning) {
+		t.Errorf("of a machine that is off: %v", err)
+	}
+	c.deletes(machine)
+	disks := c.machine(uuid.NewUUID())
+	disks.DiskBytes, disks.Disks = 0, []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}
+	c.must("Create", c.driver.Create(t.Context(), disks))
+	c.must("Start", c.driver.Start(t.Context(), disks))
+	c.until(disks, "it runs", isRunning)
+	if err := c.driver.TakeSnapshot(t.Context(), c.snapshot("disks"), backend.Source{Server: disks.Identity, Memory: true}); !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("of a machine without a root disk: %v", err)
+	}
+	c.deletes(disks)
 }
 
 // The Pod that takes a snapshot is at the node of the machine, and one that has a failed attempt is followed by another.
@@ -286,6 +339,32 @@ func TestSnapshotBeginsAgain(t *testing.T) {
 	c.deletes(machine)
 }
 
+// The deletion of a machine ends an attempt to take a snapshot of it, whose Pod would keep its claims, and keeps a snapshot that is complete.
+func TestMachineDeletedDuringASnapshot(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	for _, isComplete := range []bool{false, true} {
+		machine, id := c.running(), c.snapshot("before")
+		c.setJobs(func(*launcher.Job) *launcher.JobResult { return nil })
+		c.untilSnapshot(id, machine, "it is copied", func(s backend.SnapshotState) bool { return s.Progress == "the disks are being copied" })
+		if isComplete {
+			c.setJobs(takenOf)
+			harness.Eventually(t, "it is complete", func() bool {
+				state, err := c.driver.ObserveSnapshot(t.Context(), id)
+				return err == nil && state.Progress == "the disks are copied"
+			})
+		}
+		c.deletes(machine)
+		if c.takePod(id) != nil {
+			t.Error("its Pod is left over")
+		}
+		if state, err := c.driver.ObserveSnapshot(t.Context(), id); err != nil || state.Taken != isComplete {
+			t.Errorf("complete: %t: %+v, %v", isComplete, state, err)
+		}
+		c.deletesSnapshot(id)
+	}
+}
+
 // A snapshot is kept while a machine is being made of it.
 func TestSnapshotInUseIsKept(t *testing.T) {
 	c := newCluster(t)
@@ -305,7 +384,7 @@ func TestSnapshotInUseIsKept(t *testing.T) {
 	if err := c.driver.DeleteSnapshot(t.Context(), id); !errors.Is(err, backend.ErrInProgress) || !strings.Contains(err.Error(), "keelson-fill") {
 		t.Errorf("while it is used: %v", err)
 	}
-	c.setJobs(func(*launcher.Job) *launcher.JobResult { return &launcher.JobResult{} })
+	c.setJobs(func(*launcher.Job) *launcher.JobResult { return &launcher.JobResult{Error: "it has failed"} })
 	c.deletesSnapshot(id)
 	c.deletes(machine)
 }
@@ -355,7 +434,7 @@ func TestDescribeSnapshot(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	machine := newMachine()
 	machine.DiskBytes = 1 << 30
-	claim := newSnapshotClaim(newSnapshotIdentity(), &machine)
+	claim := newSnapshotClaim(newSnapshotIdentity(), &machine, false)
 	run := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "run"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
 	newTake := func(change func(*corev1.Pod)) *corev1.Pod {
 		pod, err := newTakePod(newSnapshotIdentity(), &snapshotSource{machine: &machine, pod: run}, "launcher:v1")

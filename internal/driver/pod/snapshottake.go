@@ -25,6 +25,8 @@ type snapshotSource struct {
 	machine *backend.Machine
 	// pod is its Pod; nil if it is off or asleep.
 	pod *corev1.Pod
+	// memory means that its memory is wanted.
+	memory bool
 }
 
 // snapshotSource returns what a snapshot is taken of.
@@ -35,21 +37,26 @@ func (d *Driver) snapshotSource(ctx context.Context, of backend.Source) (*snapsh
 	}
 	machine := cmp.Or(rec.Started, &rec.Machine) // an earlier version has started it
 	switch {
-	case of.Memory:
-		return nil, fmt.Errorf("machine %s: %w: the driver pod takes no snapshots with memory: create a VirtualMachineSnapshot without memory", of.Server.Name, backend.ErrInvalid)
 	case len(claimedDisks(machine)) == 0:
 		return nil, fmt.Errorf("machine %s: %w: the default guest has a root disk only with spec.resource.rootDisk", of.Server.Name, backend.ErrNoDisks)
 	case rec.Run == "":
 		return nil, fmt.Errorf("machine %s: %w", of.Server.Name, backend.ErrNotCreated) // its first start makes its disks
+	case of.Memory && machine.DiskBytes == 0:
+		return nil, fmt.Errorf("machine %s: %w: the driver pod takes snapshots with memory of machines with a root disk: create a VirtualMachineSnapshot without memory",
+			of.Server.Name, backend.ErrInvalid)
 	}
 	pod, err := read[corev1.Pod](ctx, d.client, of.Server)
 	if err != nil {
 		return nil, err
 	}
+	isAsleep := rec.isAsleep(pod)
 	if pod != nil && isOver(pod) {
 		pod = nil
 	}
-	return &snapshotSource{machine: machine, pod: pod}, nil
+	if of.Memory && pod == nil && !isAsleep {
+		return nil, fmt.Errorf("machine %s: %w", of.Server.Name, backend.ErrNotRunning)
+	}
+	return &snapshotSource{machine: machine, pod: pod, memory: of.Memory}, nil
 }
 
 // runOf returns the UID of the Pod of a machine; empty if it is off.
@@ -60,14 +67,17 @@ func runOf(pod *corev1.Pod) string {
 	return string(pod.UID)
 }
 
-// ofSnapshot returns the identity of the machine that a Pod takes a snapshot of.
-func ofSnapshot(pod *corev1.Pod) backend.Identity {
-	return backend.Identity{UID: types.UID(pod.Annotations[annotationSnapshotOf]), Namespace: pod.Namespace}
+// ofSnapshot returns the identity of the machine that a Pod takes a snapshot of; its UID is empty if the Pod does something else.
+func ofSnapshot(object metav1.Object) backend.Identity {
+	return backend.Identity{
+		UID: types.UID(object.GetAnnotations()[annotationSnapshotOf]), Cluster: types.UID(object.GetLabels()[labelCluster]),
+		Namespace: object.GetNamespace(), Name: object.GetAnnotations()[annotationName],
+	}
 }
 
 // newTakePod returns the Pod that takes a snapshot. It is at the node of a machine that runs, which has the volumes and copies them.
 func newTakePod(id backend.SnapshotIdentity, source *snapshotSource, image string) (*corev1.Pod, error) {
-	job := launcher.Job{Take: &launcher.Take{}}
+	job := launcher.Job{Take: &launcher.Take{Memory: source.memory}}
 	for _, disk := range claimedDisks(source.machine) {
 		job.Take.Disks = append(job.Take.Disks, disk.Name)
 	}
@@ -100,6 +110,9 @@ func newSnapshotRecord(machine *backend.Machine, taken *launcher.Taken) *snapsho
 	}
 	for _, disk := range taken.Disks {
 		rec.Disks = append(rec.Disks, snapshotDisk{Name: disk.Name, VirtualBytes: disk.Bytes})
+	}
+	if taken.Memory != nil {
+		rec.Memory = &snapshotMemory{Memory: *taken.Memory, Started: *machine}
 	}
 	return rec
 }
@@ -144,6 +157,9 @@ func (r *snapshotRecord) describe(claim *corev1.PersistentVolumeClaim) backend.S
 	state := backend.SnapshotState{Taken: true, TakenAt: r.TakenAt, AllocatedBytes: r.AllocatedBytes, Quiesced: r.Quiesced}
 	for _, disk := range r.Disks {
 		state.Disks = append(state.Disks, backend.SnapshotDisk{Name: disk.Name, VirtualBytes: disk.VirtualBytes})
+	}
+	if r.Memory != nil {
+		state.MemoryBytes = r.Memory.Size
 	}
 	switch {
 	case claim.Status.Phase == corev1.ClaimLost:

@@ -16,11 +16,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
 
-const (
-	// copyRounds is how often more than fewBytes is copied while the guest runs. One that writes all the time is halted then, too.
-	copyRounds = 4
-)
-
 // fewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that. Tests change it.
 var fewBytes int64 = 16 << 20
 
@@ -105,7 +100,7 @@ func (s *machineSnapshot) linkMemory(m *machine) (*snapshotMemory, error) {
 
 // saveHalted halts the machine, copies what has changed on its disks since they were copied, saves its memory, and lets it go on.
 func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.Client, disks []snapshotDisk) (memory *snapshotMemory, at time.Time, err error) {
-	if err := s.copyWhileRunning(ctx, conn, disks); err != nil {
+	if err := diskbackup.CopyUntilFew(ctx, conn, guestDisks(disks), fewBytes, s.copying); err != nil {
 		return nil, at, err
 	}
 	saved, err := m.describeMemory(ctx, conn)
@@ -138,37 +133,12 @@ func (s *machineSnapshot) saveHalted(ctx context.Context, m *machine, conn *qmp.
 	return m.newSnapshotMemory(saved), at, err
 }
 
-// copyWhileRunning copies what has changed on the disks since they were copied, until that is little.
-func (s *machineSnapshot) copyWhileRunning(ctx context.Context, conn *qmp.Client, disks []snapshotDisk) error {
-	for range copyRounds {
-		p, err := diskbackup.Query(ctx, conn)
-		if err != nil {
-			return err
-		}
-		if p.Changed <= fewBytes {
-			return nil
-		}
-		if err := s.copyChanged(ctx, conn, disks); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // copyRest copies what has changed on the disks of a halted machine since they were copied.
 func (s *machineSnapshot) copyRest(ctx context.Context, conn *qmp.Client, disks []snapshotDisk) error {
-	if err := s.copyChanged(ctx, conn, disks); err != nil {
+	if err := diskbackup.CopyChanged(ctx, conn, guestDisks(disks), s.copying); err != nil {
 		return err
 	}
 	return diskbackup.End(ctx, conn) // QEMU does not let the disks go before
-}
-
-// copyChanged copies what has changed on the disks since they were copied.
-func (s *machineSnapshot) copyChanged(ctx context.Context, conn *qmp.Client, disks []snapshotDisk) error {
-	if err := diskbackup.BeginChanged(ctx, conn, guestDisks(disks)); err != nil {
-		return err
-	}
-	return diskbackup.Await(ctx, conn, s.copying)
 }
 
 // goOn lets a machine go on whose memory was saved. It takes its disks back.

@@ -26,26 +26,22 @@ const (
 	Timeout = 30 * time.Second
 )
 
-// write compresses a stream into the file of saved memory, which Keep makes durable. If it fails, there is none. It calls
-// count with the number of bytes so far, and fails if that does.
-func write(ctx context.Context, dir string, stream *os.File, count func(int64) error) (size int64, digest string, err error) {
+// create creates the file of saved memory, which Keep makes durable.
+func create(dir string) (*os.File, error) {
 	part := filepath.Join(dir, Part)
 	if err := os.RemoveAll(part); err != nil {
-		return 0, "", err
+		return nil, err
 	}
-	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return 0, "", err
-	}
+	return os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+}
+
+// write compresses a stream into a file. It calls count with the number of bytes so far, and fails if that does.
+func write(ctx context.Context, file, stream *os.File, count func(int64) error) (size int64, digest string, err error) {
 	sum := sha256.New()
-	counted := &countingWriter{to: io.MultiWriter(&checkedFile{file, part}, sum), count: count}
+	counted := &countingWriter{to: io.MultiWriter(&checkedFile{file, file.Name()}, sum), count: count}
 	err = compress(ctx, counted, stream)
 	Step("memory compressed")
-	if err = errors.Join(err, file.Close()); err != nil {
-		Remove(dir)
-		return 0, "", err
-	}
-	return counted.n, hex.EncodeToString(sum.Sum(nil)), nil
+	return counted.n, hex.EncodeToString(sum.Sum(nil)), err
 }
 
 // Keep makes the file of write the saved memory, durably. If it fails, there is none.

@@ -28,6 +28,19 @@ const (
 // Write writes the memory of the halted QEMU to a file in dir, which Keep makes durable, and sets its size and digest. It calls
 // count with the number of bytes so far. QEMU has let its disks go afterwards. If it fails, there is no file.
 func (m *Memory) Write(ctx context.Context, conn *qmp.Client, dir string, count func(int64) error) error {
+	file, err := create(dir)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(m.WriteTo(ctx, conn, file, count), file.Close()); err != nil {
+		Remove(dir)
+		return err
+	}
+	return nil
+}
+
+// WriteTo is Write to an empty file.
+func (m *Memory) WriteTo(ctx context.Context, conn *qmp.Client, file *os.File, count func(int64) error) error {
 	stream, theirs, err := os.Pipe()
 	if err != nil {
 		return err
@@ -38,16 +51,11 @@ func (m *Memory) Write(ctx context.Context, conn *qmp.Client, dir string, count 
 	if err = errors.Join(err, theirs.Close()); err != nil {
 		return err
 	}
-	m.Size, m.SHA256, err = write(ctx, dir, stream, count)
-	if err != nil {
+	if m.Size, m.SHA256, err = write(ctx, file, stream, count); err != nil {
 		return err
 	}
 	Step("memory written")
-	if err := AwaitSaved(ctx, conn); err != nil {
-		Remove(dir)
-		return err
-	}
-	return nil
+	return AwaitSaved(ctx, conn)
 }
 
 // BeginSaving makes QEMU write its memory to a stream.

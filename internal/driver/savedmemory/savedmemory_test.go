@@ -3,6 +3,7 @@ package savedmemory
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -73,7 +74,12 @@ func TestWriteAndRead(t *testing.T) {
 		_ = theirs.Close()
 	}()
 	var saved Memory
-	if saved.Size, saved.SHA256, err = write(t.Context(), dir, ours, func(int64) error { return nil }); err != nil {
+	file, err := create(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved.Size, saved.SHA256, err = write(t.Context(), file, ours, func(int64) error { return nil })
+	if err := errors.Join(err, file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := Keep(dir); err != nil {

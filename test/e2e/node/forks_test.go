@@ -5,11 +5,15 @@ package node
 import (
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
+
+// ofFills selects the Pods of the driver pod that copy the disks of a snapshot.
+const ofFills = "cloudnative.tw/virtualmachine-fill-uid"
 
 // forkedInPod is a machine whose web server shows what its disks had when it booted.
 const forkedInPod = `apiVersion: cloudnative.tw/v1alpha1
@@ -54,6 +58,8 @@ func TestLongForksInPods(t *testing.T) {
 		{"two machines are made of it", forkInPod},
 		{"the first machine is restored, and the restore is undone", restoreInPod},
 		{"a machine that is asleep is restored, and boots", restoreAsleepInPod},
+		{"the Pod evicted and the manager killed during a restore, it is done", faultsWhileRestoredInPod},
+		{"it is restored with memory, and goes on", restoreMemoryInPod},
 		{"a fork takes its own snapshot", forkNowInPod},
 		{"what a machine cannot be made of is refused", refusedForkInPod},
 		{"without the machine and the snapshots, the others go on", forksAloneInPod},
@@ -106,7 +112,7 @@ func forkInPod(t *testing.T, u *user) {
 	if len(uuids) != 3 {
 		t.Errorf("the machines have the UUIDs %v", uuids)
 	}
-	if left := u.kubectl(t, "get", "pods", "--selector", "cloudnative.tw/virtualmachine-fill-uid", "-o", "name"); left != "" {
+	if left := u.kubectl(t, "get", "pods", "--selector", ofFills, "-o", "name"); left != "" {
 		t.Errorf("left behind: %s", left)
 	}
 	u.vm(t, "stop", "fork-1", "--wait")
@@ -141,6 +147,63 @@ func restoreAsleepInPod(t *testing.T, u *user) {
 	u.kept(t, "vm", "before")
 }
 
+// faultsWhileRestoredInPod holds the lock of a volume, as an earlier run of the machine, so that the restore waits.
+func faultsWhileRestoredInPod(t *testing.T, u *user) {
+	u.keeps(t, "vm", "afters")
+	u.vm(t, "stop", "vm", "--wait")
+	volume := u.field(t, "pvc/keelson-"+u.field(t, "virtualmachine/vm", "{.metadata.uid}"), "{.spec.volumeName}")
+	lock, err := os.Open(u.fileOf(t, volume, "lock"))
+	if err == nil {
+		err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	u.vm(t, "restore", "vm", "--snapshot", "first", "--keep-current=false")
+	filling := func(other string) (pod string) {
+		t.Helper()
+		u.Until(t, "a Pod restores the machine", func(out string) bool {
+			words := strings.Fields(out)
+			if len(words) == 2 && words[0] != other && words[1] == "Running" {
+				pod = words[0]
+			}
+			return pod != ""
+		}, "kubectl", "get", "pods", "--selector", ofFills, "-o", "jsonpath={.items[*].metadata.uid} {.items[*].status.phase}")
+		return pod
+	}
+	first := filling("")
+	u.kubectl(t, "delete", "pod", "--selector", ofFills)
+	filling(first)
+	u.killManager(t)
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	u.startPods(t)
+	u.kubectl(t, "wait", "--for=condition=Restored", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+	u.vm(t, "start", "vm", "--wait")
+	u.kept(t, "vm", "before")
+}
+
+// restoreMemoryInPod restores the machine with its memory. A new machine of the same snapshot boots, and says why.
+func restoreMemoryInPod(t *testing.T, u *user) {
+	boot := u.page(t, "boot")
+	u.vm(t, "snapshot", "vm", "--name", "running", "--memory", "--wait")
+	u.vm(t, "restart", "vm", "--wait")
+	if now := u.page(t, "boot"); now == boot {
+		t.Error("it has not booted")
+	}
+	u.vm(t, "restore", "vm", "--snapshot", "running", "--wait")
+	u.awaitMachine(t)
+	if now := u.page(t, "boot"); now != boot {
+		t.Errorf("its guest has booted: the boot %q was %q", now, boot)
+	}
+	u.vm(t, "fork", "vm", "--name", "boots", "--snapshot", "running", "--wait")
+	u.kept(t, "boots", "before")
+	u.Until(t, "an event says why it boots", transcript.Not(""), "kubectl", "get", "events", "--field-selector", "reason=MemoryLost,involvedObject.name=boots", "-o", "name")
+	u.kubectl(t, "delete", "virtualmachine", "boots", "--timeout", transcript.WaitTimeout.String())
+}
+
 func forkNowInPod(t *testing.T, u *user) {
 	u.vm(t, "fork", "vm", "--name", "third", "--wait")
 	u.kept(t, "third", "before")
@@ -158,7 +221,7 @@ func refusedForkInPod(t *testing.T, u *user) {
 func forksAloneInPod(t *testing.T, u *user) {
 	u.kubectl(t, "delete", "virtualmachine", "vm", "--timeout", transcript.WaitTimeout.String())
 	u.kubectl(t, "delete", "vmsnap", "--all", "--timeout", transcript.WaitTimeout.String())
-	if left := u.kubectl(t, "get", "pvc", "--selector", "cloudnative.tw/virtualmachinesnapshot-uid", "-o", "name"); left != "" {
+	if left := u.kubectl(t, "get", "pvc", "--selector", ofSnapshots, "-o", "name"); left != "" {
 		t.Errorf("left behind: %s", left)
 	}
 	for _, name := range []string{"fork-1", "third"} {

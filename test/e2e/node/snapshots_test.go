@@ -40,6 +40,7 @@ func TestLongSnapshotsInPods(t *testing.T) {
 		{"its Pod is lost while the machine runs, and it is taken", takenAfterAFaultInPod},
 		{"it is taken while the machine sleeps", takenAsleepInPod},
 		{"it is taken while the machine is off", takenOffInPod},
+		{"it is taken with memory while the machine runs", takenWithMemoryInPod},
 		{"it is taken on a schedule", scheduledInPod},
 		{"deleted, they leave nothing", deletedSnapshotsInPod},
 	} {
@@ -60,8 +61,13 @@ func dataInPod(t *testing.T, u *user) {
 func (u *user) takeSnapshot(t *testing.T, name string) (file func(disk string) string) {
 	t.Helper()
 	began := time.Now()
-	u.apply(t, "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachineSnapshot\nmetadata: {name: "+name+"}\nspec: {virtualMachineName: vm}\n")
+	u.applySnapshot(t, name, "virtualMachineName: vm")
 	return u.awaitSnapshot(t, name, began)
+}
+
+func (u *user) applySnapshot(t *testing.T, name, spec string) {
+	t.Helper()
+	u.apply(t, "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachineSnapshot\nmetadata: {name: "+name+"}\nspec: {"+spec+"}\n")
 }
 
 func (u *user) awaitSnapshot(t *testing.T, name string, began time.Time) (file func(disk string) string) {
@@ -126,7 +132,7 @@ func takenRunningInPod(t *testing.T, u *user) {
 // takenAfterAFaultInPod deletes the first Pod that takes a snapshot by force, and kills the manager.
 func takenAfterAFaultInPod(t *testing.T, u *user) {
 	run, began := u.run(t), time.Now()
-	u.apply(t, "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachineSnapshot\nmetadata: {name: faults}\nspec: {virtualMachineName: vm}\n")
+	u.applySnapshot(t, "faults", "virtualMachineName: vm")
 	u.Until(t, "its Pod is there", transcript.Not(""), "kubectl", "get", "pods", "--selector", ofSnapshots, "-o", "name")
 	u.kubectl(t, "delete", "pods", "--selector", ofSnapshots, "--force", "--grace-period=0", "--wait=false")
 	u.killManager(t)
@@ -149,9 +155,23 @@ func takenAsleepInPod(t *testing.T, u *user) {
 func takenOffInPod(t *testing.T, u *user) {
 	u.request(t, "stopped")
 	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=stopped", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
-	checkDisk(t, u.takeSnapshot(t, "off")("root"), "later-1")
+	checkDisk(t, u.takeSnapshot(t, "stopped")("root"), "later-1")
 	u.request(t, "active")
 	u.awaitMachine(t)
+}
+
+func takenWithMemoryInPod(t *testing.T, u *user) {
+	run, boot, began := u.run(t), u.page(t, "boot"), time.Now()
+	u.applySnapshot(t, "memory", "virtualMachineName: vm, memory: true")
+	file := u.awaitSnapshot(t, "memory", began)
+	checkDisk(t, file("root"), "later-1")
+	if size := u.field(t, "vmsnap/memory", "{.status.memorySize}"); size == "" || size == "0" {
+		t.Errorf("its memory has %q", size)
+	}
+	u.awaitMachine(t)
+	if nowRun, nowBoot := u.run(t), u.page(t, "boot"); nowRun != run || nowBoot != boot {
+		t.Errorf("after the snapshot, the run is %q, and was %q; the boot is %q, and was %q", nowRun, run, nowBoot, boot)
+	}
 }
 
 func scheduledInPod(t *testing.T, u *user) {

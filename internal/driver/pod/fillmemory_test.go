@@ -1,0 +1,103 @@
+package pod
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+// A machine that is restored with memory is asleep with it, as it was started then, whether it was off or asleep before.
+func TestRestoreWithMemory(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.running()
+	started := machine
+	started.MemoryBytes = 192 << 20
+	id := c.takenWith(&machine, &snapshotMemory{Memory: savedmemory.Memory{Size: 4096, SHA256: "digest"}, Started: started})
+	for token, before := range map[string]func(){
+		"off": func() { c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0)) },
+		"asleep": func() {
+			c.must("Sleep", c.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
+		},
+	} {
+		before()
+		c.until(machine, "it is "+token, func(s backend.Server) bool { return !s.IsOn() && s.Task == backend.TaskNone })
+		var job launcher.Job
+		c.setJobs(func(given *launcher.Job) *launcher.JobResult {
+			job = *given
+			return &launcher.JobResult{Filled: true}
+		})
+		c.must("RestoreServer", c.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: token, Snapshot: id, Memory: true}))
+		c.until(machine, "it is asleep", func(s backend.Server) bool {
+			return s.Restored == token && s.State == backend.StateAsleep && s.SavedBytes == 4096 && s.Task == backend.TaskNone
+		})
+		c.must("Start", c.driver.Start(t.Context(), machine))
+		c.until(machine, "it runs", isRunning)
+		pod, err := read[corev1.Pod](t.Context(), c.driver.client, machine.Identity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		definition, _ := definitionOf(pod)
+		if !definition.Asleep || definition.MemoryBytes != started.MemoryBytes || job.Fill.Memory == nil || job.Fill.Memory.SHA256 != "digest" || job.Fill.Epoch != definition.Epoch {
+			t.Errorf("it runs %+v after the job %+v", definition, job.Fill)
+		}
+	}
+	c.deleted(&machine)
+	c.deleteTaken(id)
+}
+
+// A machine boots if it does not have the disks of the snapshot, or is a new one, and its end says why.
+func TestMemoryIsNotUsed(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.running()
+	started := machine
+	started.Disks = []backend.Disk{{Name: "gone", SizeBytes: 1 << 20}}
+	id := c.takenWith(&machine, &snapshotMemory{Started: started})
+	lost := func(of backend.Machine, text string) {
+		t.Helper()
+		c.until(of, "its memory is lost", func(s backend.Server) bool {
+			return s.State == backend.StateStopped && s.Task == backend.TaskNone && s.Ended != nil && s.Ended.Cause == backend.CauseMemoryLost && strings.Contains(s.Ended.Message, text)
+		})
+	}
+	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
+	c.until(machine, "it is off", func(s backend.Server) bool { return !s.IsOn() && s.Task == backend.TaskNone })
+	c.must("RestoreServer", c.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: "once", Snapshot: id, Memory: true}))
+	lost(machine, "the disks")
+	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
+	c.until(machine, "it was stopped", func(s backend.Server) bool { return s.Ended != nil && s.Ended.Cause == backend.CauseRequested })
+	fork := c.forkOf(id)
+	c.must("Create", c.driver.Create(t.Context(), fork))
+	lost(fork, "new machines")
+	c.must("Start", c.driver.Start(t.Context(), fork))
+	c.until(fork, "it boots", isRunning)
+	pod, err := read[corev1.Pod](t.Context(), c.driver.client, fork.Identity)
+	if definition, _ := definitionOf(pod); err != nil || definition.Asleep {
+		t.Errorf("it runs %+v, %v", definition, err)
+	}
+	c.deleted(&machine)
+	c.deleted(&fork)
+	c.deleteTaken(id)
+}
+
+// What a fill records survives.
+func TestFillIsRecorded(t *testing.T) {
+	rec := &record{Machine: newMachine(), Fill: &fill{Token: "once", Memory: &snapshotMemory{Memory: savedmemory.Memory{Size: 1}, Started: newMachine()}}}
+	raw, err := json.Marshal(rec)
+	var read record
+	if err := errors.Join(err, json.Unmarshal(raw, &read)); err != nil || read.Fill.Memory.Size != 1 || read.Fill.Memory.Started.UID != rec.Machine.UID {
+		t.Errorf("got %+v, %v", read.Fill, err)
+	}
+	read.endFill("", nil, time.Now())
+	if !read.isAsleep(nil) || read.Restored != "once" || read.Fill != nil {
+		t.Errorf("got %+v", read)
+	}
+}
