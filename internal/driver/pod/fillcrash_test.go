@@ -23,7 +23,10 @@ func untilRestored(d *Driver, machine backend.Machine, token string) error {
 		case err != nil:
 			return err
 		case server.Restored == token:
-			if pod, err := d.readFill(ctx, d.cache, machine.Identity); err != nil || pod == nil {
+			d.mu.Lock()
+			isSettling := d.fills[machine.UID] // the call that deletes the Pod has not returned
+			d.mu.Unlock()
+			if pod, err := d.readFill(ctx, d.cache, machine.Identity); err != nil || pod == nil && !isSettling {
 				return err
 			}
 		case server.FailedRestore != nil && server.FailedRestore.Token == token:
