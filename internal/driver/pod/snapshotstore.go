@@ -206,20 +206,8 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, id backend.SnapshotIdentity
 	if err := d.client.List(ctx, &pods, client.InNamespace(id.Namespace), client.MatchingLabels{labelSnapshot: string(id.UID)}); err != nil {
 		return typed("list the Pods that use the snapshot", err)
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		isTake := pod.Name == snapshotName(id.UID)
-		if !isTake && pod.Status.Phase != corev1.PodFailed { // one that has succeeded is about to be recorded and deleted
-			return fmt.Errorf("the Pod %s makes the disks of a machine of the snapshot %s: %w", pod.Name, id.Name, backend.ErrInProgress)
-		}
-		// The claim is not deleted while there is a Pod that uses it, even one that has ended.
-		if err := d.endTake(ctx, pod); err != nil {
-			return err
-		}
-		if !isTake {
-			return fmt.Errorf("the Pod %s, which has failed, is being deleted: %w", pod.Name, backend.ErrInProgress)
-		}
-		return fmt.Errorf("the attempt to take the snapshot %s is being ended: %w", id.Name, backend.ErrInProgress)
+	if len(pods.Items) > 0 {
+		return d.endUse(ctx, id, &pods.Items[0])
 	}
 	claim, err := d.snapshotClaim(ctx, id)
 	if err != nil {
@@ -233,6 +221,22 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, id backend.SnapshotIdentity
 		return err == nil && claim == nil && pod == nil
 	})
 	return nil
+}
+
+// endUse ends an attempt to take a snapshot, or deletes another Pod that has failed to use it: the claim is not deleted while there is a Pod that
+// uses it, even one that has ended. The error is an ErrInProgress, also while the snapshot is used.
+func (d *Driver) endUse(ctx context.Context, id backend.SnapshotIdentity, pod *corev1.Pod) error {
+	isTake := pod.Name == snapshotName(id.UID)
+	if !isTake && pod.Status.Phase != corev1.PodFailed { // one that has succeeded is about to be recorded and deleted
+		return fmt.Errorf("the Pod %s makes the disks of a machine of the snapshot %s: %w", pod.Name, id.Name, backend.ErrInProgress)
+	}
+	if err := d.endTake(ctx, pod); err != nil {
+		return err
+	}
+	if !isTake {
+		return fmt.Errorf("the Pod %s, which has failed, is being deleted: %w", pod.Name, backend.ErrInProgress)
+	}
+	return fmt.Errorf("the attempt to take the snapshot %s is being ended: %w", id.Name, backend.ErrInProgress)
 }
 
 // snapshotClaim returns the claim of a snapshot from the API server; nil if there is none.
