@@ -23,7 +23,7 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// consecutive failures, at most 300 s.
 	RestartPolicy *virtualmachinev1alpha1.RestartPolicy `json:"restartPolicy,omitempty"`
 	// Times at which the machine is put to sleep and wakes, while action is active: the
-	// last one that has passed counts. The driver qemu supports that.
+	// last one that has passed counts. The drivers qemu and pod support that.
 	PowerSchedule *PowerScheduleApplyConfiguration `json:"powerSchedule,omitempty"`
 	// Put the machine to sleep when it is idle, while action is active and powerSchedule
 	// does not want it to sleep. The driver qemu supports that.
