@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -256,6 +257,9 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	err = d.removeClaims(ctx, claims, func(disk string) bool {
 		return options.KeepAll || disk == rootDisk && options.KeepDisk || slices.Contains(options.KeepDisks, disk)
 	})
+	if errors.Is(err, backend.ErrInProgress) {
+		d.notifyWhenGone(id, claims)
+	}
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +23,9 @@ import (
 
 // rootDisk is the name of the root disk among the disks of a machine: no other disk may have it.
 const rootDisk = "root"
+
+// claimCheck is the time until the first look at a claim that is being deleted.
+const claimCheck = 100 * time.Millisecond
 
 // claimName returns the name of the claim of a disk.
 func claimName(uid types.UID, disk string) string {
@@ -218,6 +222,25 @@ func (d *Driver) removeClaims(ctx context.Context, claims map[string]*corev1.Per
 		err = fmt.Errorf("the PersistentVolumeClaim %s is being deleted: %w", claim.Name, backend.ErrInProgress)
 	}
 	return err
+}
+
+// notifyWhenGone notifies the controller of a machine some time after the deletion of its claims has begun: they are not watched. That is soon
+// at first, and later after twice the time that has passed.
+func (d *Driver) notifyWhenGone(id backend.Identity, claims map[string]*corev1.PersistentVolumeClaim) {
+	pause := claimCheck
+	for _, claim := range claims {
+		if claim.DeletionTimestamp != nil {
+			pause = max(pause, time.Since(claim.DeletionTimestamp.Time))
+		}
+	}
+	time.AfterFunc(pause, func() {
+		if d.check() == nil {
+			d.mu.Lock()
+			notify := d.notify
+			d.mu.Unlock()
+			notify(id)
+		}
+	})
 }
 
 // removeOthers deletes the claims of disks that a machine, which has no Pod, no longer has. It does not wait for their end.
