@@ -11,6 +11,9 @@ metadata: {name: small-requests}
 spec:
   matchConstraints:
     resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  matchConditions:
+  - name: requests-a-processor
+    expression: 'has(object.spec.containers[0].resources.requests) && "cpu" in object.spec.containers[0].resources.requests'
   reinvocationPolicy: Never
   mutations:
   - patchType: JSONPatch

@@ -129,8 +129,12 @@ func writeFile(out *tar.Writer, name string, size int64, content io.Reader) erro
 
 // writeLayer writes the files below a folder, in the order of their names.
 func writeLayer(w io.Writer, root string) error {
+	root, err := filepath.EvalSymlinks(root) // a walk would not follow it
+	if err != nil {
+		return err
+	}
 	out := tar.NewWriter(w)
-	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || path == root {
 			return err
 		}

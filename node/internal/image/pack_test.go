@@ -99,7 +99,7 @@ func TestPack(t *testing.T) {
 	}
 }
 
-// The same files make the same image, whenever they were written.
+// The same files make the same image, whenever they were written, and by a link to their folder, too.
 func TestPackIsRepeatable(t *testing.T) {
 	var archives [2]bytes.Buffer
 	for i := range archives {
@@ -107,6 +107,13 @@ func TestPackIsRepeatable(t *testing.T) {
 		then := time.Unix(int64(1e9+i), 0)
 		if err := os.Chtimes(filepath.Join(root, "app"), then, then); err != nil {
 			t.Fatal(err)
+		}
+		if i > 0 {
+			link := filepath.Join(t.TempDir(), "link")
+			if err := os.Symlink(root, link); err != nil {
+				t.Fatal(err)
+			}
+			root = link
 		}
 		if err := Pack(&archives[i], root, Config{Name: "app:v1"}); err != nil {
 			t.Fatal(err)

@@ -115,17 +115,20 @@ func upWithPods(t *testing.T, u *user) {
 // loadMachineImages builds the image of the launcher, and loads it and that of the default guest of the machine that runs the tests.
 func loadMachineImages(t *testing.T, u *user) {
 	t.Helper()
-	if out, err := exec.Command("../../../hack/launcher-image.sh", u.launcher()).CombinedOutput(); err != nil {
-		t.Fatalf("make launcher: %v\n%s", err, out)
-	}
+	buildLauncher(t, u.launcher())
 	u.loadMachineImagesAgain(t)
 }
 
-// launcher is the directory of the image of the launcher.
-func (u *user) launcher() string { return filepath.Join(u.home, "launcher") }
+// buildLauncher builds the image of the launcher into a directory.
+func buildLauncher(t *testing.T, dir string) {
+	t.Helper()
+	if out, err := exec.Command("../../../hack/launcher-image.sh", dir).CombinedOutput(); err != nil {
+		t.Fatalf("make launcher: %v\n%s", err, out)
+	}
+}
 
-// loadMachineImagesAgain loads the images that loadMachineImages has built, for nodes that are new.
-func (u *user) loadMachineImagesAgain(t *testing.T) {
+// builtGuest returns the directory of the default guest of the machine that runs the tests.
+func builtGuest(t *testing.T) string {
 	t.Helper()
 	keelson, err := env.Binary("keelson")
 	if err != nil {
@@ -135,13 +138,22 @@ func (u *user) loadMachineImagesAgain(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(guest, "guest.json")); err != nil {
 		t.Fatalf("there is no default guest; make guest builds it: %v", err)
 	}
+	return guest
+}
+
+// launcher is the directory of the image of the launcher.
+func (u *user) launcher() string { return filepath.Join(u.home, "launcher") }
+
+// loadMachineImagesAgain loads the images that loadMachineImages has built, for nodes that are new.
+func (u *user) loadMachineImagesAgain(t *testing.T) {
+	t.Helper()
 	load := func(name string, words ...string) {
 		t.Helper()
 		words = append([]string{"keelson", "image", "load", "--data-dir", u.data, "--name", name}, words...)
 		transcript.Contains(t, u.OK(t, words...), "docker.io/library/"+name+"\n")
 	}
 	load(launcherImage, u.launcher())
-	load(guestImage, "--entrypoint=/kernel", guest) // no container runs it
+	load(guestImage, "--entrypoint=/kernel", builtGuest(t)) // no container runs it
 }
 
 func refusedInPods(t *testing.T, u *user) {
