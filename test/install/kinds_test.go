@@ -79,7 +79,7 @@ var (
 	}
 	// forDriverPod replaces some of forVirtualMachines and byDefault.
 	forDriverPod = map[string]string{
-		"everywhere: persistentvolumeclaims":      "create delete list patch",
+		"everywhere: persistentvolumeclaims":      "create delete list patch watch",
 		"everywhere: poddisruptionbudgets.policy": "create delete",
 		"everywhere: pods.metrics.k8s.io":         "list",
 		"everywhere: pods/log":                    "get",
