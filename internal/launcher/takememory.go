@@ -25,7 +25,7 @@ func (l *launcher) saveHalted(ctx context.Context, monitor *qmp.Client, disks []
 	if err := diskbackup.CopyUntilFew(ctx, monitor, disks, fewBytes, nothing); err != nil {
 		return nil, at, err
 	}
-	saved = &savedmemory.Memory{CPU: l.cpuModel(), Shape: l.shape}
+	saved = &savedmemory.Memory{CPU: l.processors(), Shape: l.shape}
 	if saved.QEMU, err = version(monitor); err != nil {
 		return nil, at, err
 	}
