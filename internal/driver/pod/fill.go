@@ -55,7 +55,7 @@ func filledBy(object metav1.Object) backend.Identity {
 func fillName(machine types.UID) string { return objectName(machine) + fillSuffix }
 
 // newFillPod returns the Pod that does the fill of a record.
-func newFillPod(rec *record, images images) (*corev1.Pod, error) {
+func newFillPod(rec *record, images images, kvm kvm) (*corev1.Pod, error) {
 	machine, fill := &rec.Machine, rec.Fill
 	job := launcher.Fill{From: fill.Disks, Token: fill.Token}
 	for _, disk := range claimedDisks(machine) {
@@ -88,9 +88,11 @@ func newFillPod(rec *record, images images) (*corev1.Pod, error) {
 		}
 	}
 	if fill.Token == "" {
-		// A volume may be bound to the node of the first Pod that uses it, which then has to have room for the machine.
+		// A volume may be bound to the node of the first Pod that uses it, which then has to have room and the device for the machine.
 		definition := newDefinition(machine)
+		definition.KVM = kvm.resource != ""
 		spec.Containers[0].Resources = newResources(&definition)
+		kvm.addTo(spec)
 	}
 	addDisks(spec, machine)
 	addVolume(spec, "snapshot", launcher.SnapshotDir, true, claimSource(snapshotName(fill.Snapshot.UID)))

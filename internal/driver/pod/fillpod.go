@@ -40,7 +40,7 @@ func (d *Driver) beginFill(ctx context.Context, rec *record) error {
 		}
 		step("old fill Pod deleted")
 	}
-	next, err := newFillPod(rec, d.images)
+	next, err := newFillPod(rec, d.images, d.kvm)
 	if err != nil {
 		return err
 	}

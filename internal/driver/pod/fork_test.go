@@ -98,7 +98,7 @@ func TestFillPod(t *testing.T) {
 		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
 	}}
 	rec := &record{Machine: machine, Fill: &fill{Snapshot: backend.SnapshotIdentity{UID: "snapshot", Name: "before"}, Disks: []string{rootDisk}}}
-	pod, err := newFillPod(rec, images{launcher: "launcher:v1"})
+	pod, err := newFillPod(rec, images{launcher: "launcher:v1"}, kvm{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestFillPod(t *testing.T) {
 		t.Errorf("job (-want +got):\n%s", diff)
 	}
 	rec.Fill.Token = "once"
-	if pod, err = newFillPod(rec, images{}); err != nil || pod.Annotations[annotationRestore] != "once" || pod.Spec.Containers[0].Resources.Requests.Cpu().Value() != 1 {
+	if pod, err = newFillPod(rec, images{}, kvm{}); err != nil || pod.Annotations[annotationRestore] != "once" || pod.Spec.Containers[0].Resources.Requests.Cpu().Value() != 1 {
 		t.Errorf("a restore: annotations %v, requests %v, %v", pod.Annotations, pod.Spec.Containers[0].Resources.Requests, err)
 	}
 }

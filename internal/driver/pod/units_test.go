@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -132,6 +133,10 @@ func TestPodWithKVM(t *testing.T) {
 	}
 	if definition, ok := definitionOf(pod); !ok || !definition.KVM {
 		t.Errorf("definition %+v", definition)
+	}
+	rec.Machine, rec.Fill = machine, &fill{}
+	if filling, err := newFillPod(rec, images{launcher: "launcher:v1"}, kvm{resource: device}); err != nil || !equality.Semantic.DeepEqual(filling.Spec.Containers[0].Resources, resources) {
+		t.Errorf("the Pod that makes its disks, and decides about their node, requests other resources: %+v, %v", filling, err)
 	}
 	if server, err := describe(nil, pod, nil, time.Now()); err != nil || server.Emulated {
 		t.Errorf("emulated %t, %v", server.Emulated, err)
