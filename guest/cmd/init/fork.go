@@ -15,7 +15,8 @@ import (
 const settleTimeout = 20 * time.Second
 
 // Fork implements agent.Guest. The files and commands of the seed are due at the next boot, as with a new instance.
-func (g guest) Fork(entropy []byte, address net.HardwareAddr) error {
+// Hosts whose machines all have one hardware address tell them apart by the instance.
+func (g guest) Fork(entropy []byte, address net.HardwareAddr, instance string) error {
 	in := g.initProcess
 	if err := system.Reseed(entropy); err != nil {
 		return err
@@ -27,7 +28,7 @@ func (g guest) Fork(entropy []byte, address net.HardwareAddr) error {
 	}
 	in.applying.Lock()
 	defer in.applying.Unlock()
-	if in.forked == address.String() {
+	if in.forked == address.String() && (instance == "" || in.seed.InstanceID == instance) {
 		return nil // the host did not get the answer
 	}
 	in.endSSH()
@@ -46,6 +47,9 @@ func (g guest) Fork(entropy []byte, address net.HardwareAddr) error {
 		return err
 	}
 	in.applySeed()
+	if instance != "" && in.seed.InstanceID != instance {
+		return fmt.Errorf("the seed is of the instance %q, want %q", in.seed.InstanceID, instance)
+	}
 	in.forked = address.String()
 	in.console.Printf("The guest goes on as another machine")
 	in.startSSH(g.ctx)

@@ -36,8 +36,9 @@ type Guest interface {
 	// entropy, and lets the guest apply its seed. Any other guest is only reseeded.
 	Start(entropy []byte) error
 	// Fork makes a guest that was copied with its memory another machine: it reseeds the random number generator with
-	// entropy, gives the network interface the address, and applies the seed of the machine. It may be repeated.
-	Fork(entropy []byte, address net.HardwareAddr) error
+	// entropy, gives the network interface the address, and applies the seed of the machine, which has to be that of the
+	// instance, unless that is empty. It may be repeated.
+	Fork(entropy []byte, address net.HardwareAddr, instance string) error
 	// Freeze freezes the file systems on disks, and Thaw thaws them. They return their number.
 	Freeze() (int, error)
 	Thaw() (int, error)
@@ -329,8 +330,9 @@ func (e entropy) check() error {
 // fork is no command of QEMU's agent: the host tells a guest that goes on with the memory of another machine which machine it is.
 func fork(g Guest, arguments json.RawMessage) (any, error) {
 	var with struct {
-		Entropy entropy `json:"entropy"`
-		Address string  `json:"hardware-address"`
+		Entropy  entropy `json:"entropy"`
+		Address  string  `json:"hardware-address"`
+		Instance string  `json:"instance-id"`
 	}
 	if err := decodeArguments(arguments, &with); err != nil {
 		return nil, err
@@ -342,7 +344,7 @@ func fork(g Guest, arguments json.RawMessage) (any, error) {
 	if err != nil || len(address) != 6 {
 		return nil, fmt.Errorf("parameter 'hardware-address' is %q; it needs six bytes", with.Address)
 	}
-	if err := g.Fork(with.Entropy, address); err != nil {
+	if err := g.Fork(with.Entropy, address, with.Instance); err != nil {
 		return nil, err
 	}
 	return empty{}, nil

@@ -21,6 +21,7 @@ type fakeGuest struct {
 	clock       []time.Time
 	entropy     [][]byte
 	address     string // see Fork
+	instance    string
 	frozen      bool
 }
 
@@ -33,7 +34,8 @@ func (f *fakeGuest) IsFrozen() bool       { return f.frozen }
 func (f *fakeGuest) Freeze() (int, error) { f.frozen = true; return 2, nil }
 func (f *fakeGuest) Thaw() (int, error)   { f.frozen = false; return 2, nil }
 
-func (f *fakeGuest) Fork(b []byte, address net.HardwareAddr) error {
+func (f *fakeGuest) Fork(b []byte, address net.HardwareAddr, instance string) error {
+	f.instance = instance
 	f.entropy, f.address = append(f.entropy, b), address.String()
 	return nil
 }
@@ -183,8 +185,12 @@ func TestFork(t *testing.T) {
 		}
 	}
 	ask(t, guest, `{"execute":"keelson-fork","arguments":{`+enough+`,"hardware-address":"52:54:00:00:00:01"}}`)
-	if len(guest.entropy) != 1 || guest.address != "52:54:00:00:00:01" {
-		t.Errorf("forked with %v and %q", guest.entropy, guest.address)
+	if len(guest.entropy) != 1 || guest.address != "52:54:00:00:00:01" || guest.instance != "" {
+		t.Errorf("forked with %v, %q and %q", guest.entropy, guest.address, guest.instance)
+	}
+	ask(t, guest, `{"execute":"keelson-fork","arguments":{`+enough+`,"hardware-address":"52:54:00:00:00:01","instance-id":"another"}}`)
+	if len(guest.entropy) != 2 || guest.instance != "another" {
+		t.Errorf("forked with %v and %q", guest.entropy, guest.instance)
 	}
 }
 
