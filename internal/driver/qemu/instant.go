@@ -2,7 +2,6 @@ package qemu
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"os"
 
@@ -10,15 +9,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
-
-// entropyBytes is the number of random bytes that a guest gets from its host.
-const entropyBytes = 64
-
-func newEntropy() []byte {
-	entropy := make([]byte, entropyBytes)
-	_, _ = rand.Read(entropy) // it never fails
-	return entropy
-}
 
 // startOnce starts QEMU, from a template if that is allowed and there is one. The error is a savedmemory.UnusableError if the template
 // cannot be used.
@@ -134,7 +124,7 @@ func (m *machine) startGuest(ctx context.Context, conn *qmp.Client) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
-	if err := conn.Run(ctx, "keelson-start", map[string]any{"entropy": newEntropy()}, nil); err != nil {
+	if err := conn.Run(ctx, "keelson-start", map[string]any{"entropy": savedmemory.NewEntropy()}, nil); err != nil {
 		m.d.options.Log.Error(err, "Could not start the guest of a machine that was started from a template; retrying", "machine", m.id.UID)
 		return err
 	}
