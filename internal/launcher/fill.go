@@ -24,9 +24,11 @@ type Fill struct {
 	From []string `json:"from"`
 	// Token identifies a restore, which is done once; empty for a new machine.
 	Token string `json:"token,omitempty"`
-	// Memory describes the memory in the snapshot that a restored machine of this epoch goes on with; nil if it boots.
+	// Memory describes the memory in the snapshot that the machine of this epoch goes on with; nil if it boots.
 	Memory *savedmemory.Memory `json:"memory,omitempty"`
 	Epoch  string              `json:"epoch,omitempty"`
+	// Of is the machine in the snapshot, which the guest of a new machine takes itself for; nil for a restore.
+	Of *Identity `json:"of,omitempty"`
 }
 
 // filler is a fill that is in progress.
@@ -61,7 +63,7 @@ func (fill *Fill) run(ctx context.Context, dirs Dirs, messages io.Writer) error 
 		}
 		step("disk filled")
 	}
-	return nil
+	return f.forkMemory(ctx)
 }
 
 // copied returns the disks that the snapshot has, too.
@@ -120,7 +122,7 @@ const (
 
 // restoring is the last restore of a machine.
 type restoring struct {
-	// Token identifies the request.
+	// Token identifies the request; for a new machine with memory, it is its epoch.
 	Token string `json:"token"`
 	// Disks are the names of the disks, if it is decided: the copies are complete, and each replaces the disk of its name. That is written
 	// before the first of them does, so that a guest never sees some disks of the snapshot and some of before. Without any, it is done.

@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -69,6 +68,11 @@ type launcher struct {
 	// memory is the saved memory that the machine goes on with; nil if it boots. loading means that it is being loaded.
 	memory  *savedMemory
 	loading bool
+	// unnamed means that the guest goes on with the memory of another machine, and does not know yet that it is this one: it has no
+	// network. boots has why it ends instead, and lost is that when it has ended.
+	unnamed atomic.Bool
+	boots   chan string
+	lost    string
 	// clockStopped means that the clock of the guest is late, because it has slept.
 	clockStopped atomic.Bool
 
@@ -100,7 +104,7 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 func newLauncher(definition Definition, dirs Dirs, console *os.File, messages io.Writer) *launcher {
 	return &launcher{
 		definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages,
-		sleeper: newSleeper(), ports: definition.Ports, takes: &takes{turn: make(chan struct{}, 1)}, agentTurn: make(chan struct{}, 1),
+		sleeper: newSleeper(), ports: definition.Ports, takes: &takes{turn: make(chan struct{}, 1)}, agentTurn: make(chan struct{}, 1), boots: make(chan string, 1),
 	}
 }
 
@@ -174,8 +178,8 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.shape = l.shapeOf(guest)
-	if err := l.findMemory(); err != nil { // before the disks change
+	l.shape = l.shapeOf(guest, l.definition.identity())
+	if err := l.findMemory(guest); err != nil { // before the disks change
 		return nil, err
 	}
 	if err := errors.Join(l.makeSeed(), l.makeDisks(ctx)); err != nil {
@@ -261,6 +265,8 @@ func (l *launcher) describe(ctx context.Context, cause Cause, failure, status er
 	switch {
 	case cause == CauseAsleep:
 		return Ended{Cause: cause, SavedBytes: l.savedBytes}
+	case cause == CauseMemoryLost:
+		return Ended{Cause: cause, Message: l.lost}
 	case l.loading && (!signalled || savedmemory.IsUnusable(failure)):
 		return l.describeLoad(failure, status, output)
 	case cause != "" && ctx.Err() != nil:
@@ -280,121 +286,3 @@ func (l *launcher) describe(ctx context.Context, cause Cause, failure, status er
 
 // errNeverAnswered means that QEMU ended before its monitor answered.
 var errNeverAnswered = errors.New("QEMU ended while it started")
-
-// follow follows QEMU until the guest has ended, and makes QEMU quit then. Otherwise cause is empty, and err is why the connection to
-// QEMU ended. running ends with QEMU.
-func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error) {
-	conn, err := l.dialMonitor(running)
-	if err != nil {
-		return "", err
-	}
-	defer conn.Close()
-	if l.memory == nil {
-		err = call(conn, "cont")
-	} else if err = l.load(conn); err != nil {
-		_ = call(conn, "quit") // it may have ended
-	}
-	if err != nil {
-		return "", err
-	}
-	l.access.setMonitor(conn)
-	defer l.access.setMonitor(nil)
-	if l.definition.NoAgent {
-		l.ready.set(true)
-	}
-	return l.followEvents(ctx, conn)
-}
-
-// followEvents follows a QEMU that runs the guest.
-func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Cause, err error) {
-	stopping := ctx.Done()
-	button := time.NewTicker(powerInterval)
-	button.Stop()
-	defer button.Stop()
-	for {
-		select {
-		case event, open := <-conn.Events():
-			cause := Cause("")
-			if open {
-				cause = l.handle(event)
-			}
-			switch {
-			case open && cause == "":
-			case l.sleeper.running && l.sleeper.end(<-l.sleeper.results) == nil:
-				return CauseAsleep, call(conn, "quit")
-			case !open:
-				return "", qmp.ErrClosed
-			default:
-				return cause, call(conn, "quit")
-			}
-			continue
-		case done := <-l.sleeper.requests:
-			l.sleeper.waiting = append(l.sleeper.waiting, done)
-			l.sleeper.begin(func() error { return l.saveMemory(conn) })
-			continue
-		case err := <-l.sleeper.results:
-			if l.sleeper.end(err) == nil {
-				return CauseAsleep, call(conn, "quit")
-			}
-			if stopping == nil {
-				_, _ = fmt.Fprintf(l.messages, "The machine is powered off, because it cannot sleep: %v\n", err) // a message only
-				button.Reset(powerInterval)
-			}
-			continue
-		case <-stopping:
-			stopping = nil
-			if l.definition.SleepWhenEvicted && !l.powersOff.Load() {
-				l.sleeper.begin(func() error { return l.saveMemory(conn) })
-				continue
-			}
-			button.Reset(powerInterval)
-		case <-button.C:
-		}
-		if l.sleeper.running {
-			continue // until it has ended
-		}
-		if l.halting.Load() {
-			l.takes.interrupt(errPowersOff)
-			step("copy interrupted")
-			continue // when it has gone on
-		}
-		if l.halted { // the guest would not notice the button
-			return CauseHost, call(conn, "quit")
-		}
-		if err := call(conn, "system_powerdown"); err != nil {
-			return "", err
-		}
-	}
-}
-
-// handle handles an event. It returns the cause if the guest has ended.
-func (l *launcher) handle(event qmp.Event) Cause {
-	var data struct {
-		Reason string
-		Open   bool
-	}
-	_ = json.Unmarshal(event.Data, &data) // other events have other data
-	switch event.Name {
-	case "GUEST_PANICKED":
-		return CauseGuestPanic
-	case "SHUTDOWN":
-		switch data.Reason {
-		case "guest-panic":
-			return CauseGuestPanic
-		case "guest-shutdown":
-			return CauseGuestShutdown
-		}
-		// Other reasons end the process, which is observed separately.
-	case "STOP", "RESUME":
-		l.halted = event.Name == "STOP"
-	case "RESET":
-		l.ready.set(l.definition.NoAgent)
-	case "VSERPORT_CHANGE":
-		if data.Open && !l.definition.NoAgent {
-			l.agentOpened()
-		} else {
-			l.agentClosed()
-		}
-	}
-	return ""
-}

@@ -131,24 +131,27 @@ func (l *launcher) queryAgent(ctx context.Context) error {
 		return ctx.Err()
 	}
 	defer func() { <-l.agentTurn }()
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
+	calling, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	conn := l.agentConn.Load()
 	if conn == nil {
 		var err error
-		if conn, err = qmp.DialAgent(ctx, filepath.Join(l.dirs.Run, agentSocket)); err != nil {
+		if conn, err = qmp.DialAgent(calling, filepath.Join(l.dirs.Run, agentSocket)); err != nil {
 			return err
 		}
 		l.agentConn.Store(conn)
 	}
 	if l.mayBeFrozen.Load() {
-		if _, err := diskbackup.Thaw(ctx, conn); err != nil {
+		if _, err := diskbackup.Thaw(calling, conn); err != nil {
 			return err
 		}
 		l.mayBeFrozen.Store(false)
 	}
-	if err := conn.Run(ctx, "guest-ping", nil, nil); err != nil {
+	if err := conn.Run(calling, "guest-ping", nil, nil); err != nil {
 		return err
 	}
-	return l.setClock(ctx, conn)
+	if err := l.setClock(calling, conn); err != nil {
+		return err
+	}
+	return l.renameGuest(ctx, conn)
 }

@@ -35,6 +35,8 @@ type savedMemory struct {
 
 	// Epoch is that of the machine that was saved.
 	Epoch string `json:"epoch,omitempty"`
+	// GuestOf is the machine that the guest takes itself for, and that Shape is of; nil if it knows that it is this one.
+	GuestOf *Identity `json:"guestOf,omitempty"`
 }
 
 // step is called at each point where a crash makes a difference. Tests replace it.
@@ -99,6 +101,9 @@ func (l *launcher) saveMemory(conn *qmp.Client) error {
 	}
 	ctx := context.Background() // each step has a timeout
 	saved := &savedMemory{Memory: savedmemory.Memory{CPU: l.processors(), Shape: l.shape}, Epoch: l.definition.Epoch}
+	if l.unnamed.Load() {
+		saved.Shape, saved.GuestOf = l.memory.Shape, l.memory.GuestOf
+	}
 	goOn := l.takes.hold()
 	step("sleep begun")
 	wasRunning, err := savedmemory.Halt(ctx, conn)
@@ -193,10 +198,10 @@ func (l *launcher) diskPaths() (paths []string) {
 	return paths
 }
 
-// shapeOf returns a digest of the devices of the machine. What is outside of them, such as ports, is not part of it.
-func (l *launcher) shapeOf(guest *guestimage.Guest) string {
+// shapeOf returns a digest of the devices of the machine, if it had an identity. What is outside of them, such as ports, is not part of it.
+func (l *launcher) shapeOf(guest *guestimage.Guest, id Identity) string {
 	bare := launcher{definition: l.definition, dirs: l.dirs, base: l.base}
-	bare.definition.Ports = nil
+	bare.definition.UID, bare.definition.Namespace, bare.definition.Name, bare.definition.Ports = id.UID, id.Namespace, id.Name, nil
 	if guest != nil {
 		without := *guest
 		without.Cmdline = ""
@@ -208,11 +213,11 @@ func (l *launcher) shapeOf(guest *guestimage.Guest) string {
 
 // findMemory finds the saved memory that the machine goes on with, if there is one. The error is a savedmemory.UnusableError if the
 // machine was asleep, and its memory does not fit it; then it has no memory any more.
-func (l *launcher) findMemory() error {
+func (l *launcher) findMemory(guest *guestimage.Guest) error {
 	if !l.definition.CanSleep() {
 		return nil
 	}
-	saved, err := l.readMemory()
+	saved, err := l.readMemory(guest)
 	if err == nil && saved != nil {
 		l.memory = saved
 		return nil
@@ -224,7 +229,7 @@ func (l *launcher) findMemory() error {
 }
 
 // readMemory returns the saved memory that the machine goes on with; nil if there is none.
-func (l *launcher) readMemory() (*savedMemory, error) {
+func (l *launcher) readMemory(guest *guestimage.Guest) (*savedMemory, error) {
 	path := filepath.Join(l.dirs.Disk, memoryRecord)
 	info, err := os.Stat(path)
 	switch {
@@ -248,7 +253,11 @@ func (l *launcher) readMemory() (*savedMemory, error) {
 	if saved.Epoch != l.definition.Epoch {
 		return nil, nil
 	}
-	if err := saved.Check("", l.processors(), l.shape); err != nil {
+	shape := l.shape
+	if saved.GuestOf != nil {
+		shape = l.shapeOf(guest, *saved.GuestOf)
+	}
+	if err := saved.Check("", l.processors(), shape); err != nil {
 		return nil, err
 	}
 	return &saved, saved.CheckFiles(l.dirs.Disk, l.diskPaths())
@@ -262,6 +271,9 @@ func (l *launcher) load(conn *qmp.Client) error {
 		return err
 	}
 	step("memory loaded")
+	if err := l.disconnectFork(conn); err != nil {
+		return err
+	}
 	// From here on, the memory is never used again, whatever happens.
 	if err := discardMemory(l.dirs.Disk); err != nil {
 		return err

@@ -68,12 +68,15 @@ func copyMemory(ctx context.Context, dirs Dirs) (*savedmemory.Memory, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errors.New("the machine is not asleep, so it has no memory: start it, or create a VirtualMachineSnapshot without memory")
 	}
-	var saved savedmemory.Memory
+	var saved savedMemory
 	if err == nil {
 		err = json.Unmarshal(raw, &saved)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the saved memory: %w", err)
+	}
+	if saved.GuestOf != nil {
+		return nil, errUnnamed
 	}
 	file, err := newSnapshotFile(dirs, savedmemory.File)
 	if err != nil {
@@ -85,5 +88,5 @@ func copyMemory(ctx context.Context, dirs Dirs) (*savedmemory.Memory, error) {
 	}
 	step("memory copied")
 	saved.Files = nil // they are of the machine
-	return &saved, nil
+	return &saved.Memory, nil
 }

@@ -216,6 +216,9 @@ func (l *launcher) take(ctx context.Context, cancel context.CancelCauseFunc, con
 	if len(files) != len(disks) && len(files) != len(disks)+1 {
 		return fmt.Errorf("%d files were received for %d disks", len(files), len(disks))
 	}
+	if len(files) > len(disks) && l.unnamed.Load() {
+		return errUnnamed
+	}
 	step("files received")
 	copied, err := l.copyDisks(ctx, monitor, disks, files)
 	if err != nil {

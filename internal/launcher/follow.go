@@ -1,0 +1,139 @@
+package launcher
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+// follow follows QEMU until the guest has ended, and makes QEMU quit then. Otherwise cause is empty, and err is why the connection to
+// QEMU ended. running ends with QEMU.
+func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error) {
+	conn, err := l.dialMonitor(running)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if l.memory == nil {
+		err = call(conn, "cont")
+	} else if err = l.load(conn); err != nil {
+		_ = call(conn, "quit") // it may have ended
+	}
+	if err != nil {
+		return "", err
+	}
+	l.access.setMonitor(conn)
+	defer l.access.setMonitor(nil)
+	if l.definition.NoAgent {
+		l.ready.set(true)
+	}
+	return l.followEvents(ctx, conn)
+}
+
+// followEvents follows a QEMU that runs the guest.
+func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Cause, err error) {
+	stopping := ctx.Done()
+	button := time.NewTicker(powerInterval)
+	button.Stop()
+	defer button.Stop()
+	for {
+		select {
+		case event, open := <-conn.Events():
+			cause := Cause("")
+			if open {
+				cause = l.handle(event)
+			}
+			switch {
+			case open && cause == "":
+			case l.sleeper.running && l.sleeper.end(<-l.sleeper.results) == nil:
+				return CauseAsleep, call(conn, "quit")
+			case !open:
+				return "", qmp.ErrClosed
+			default:
+				return cause, call(conn, "quit")
+			}
+			continue
+		case done := <-l.sleeper.requests:
+			l.sleeper.waiting = append(l.sleeper.waiting, done)
+			l.sleeper.begin(func() error { return l.saveMemory(conn) })
+			continue
+		case err := <-l.sleeper.results:
+			if l.sleeper.end(err) == nil {
+				return CauseAsleep, call(conn, "quit")
+			}
+			if stopping == nil {
+				_, _ = fmt.Fprintf(l.messages, "The machine is powered off, because it cannot sleep: %v\n", err) // a message only
+				button.Reset(powerInterval)
+			}
+			continue
+		case l.lost = <-l.boots:
+			if !l.unnamed.Load() || l.halted || l.sleeper.running { // it has answered, or could not
+				l.limitFork()
+				continue
+			}
+			return CauseMemoryLost, call(conn, "quit")
+		case <-stopping:
+			stopping = nil
+			if l.definition.SleepWhenEvicted && !l.powersOff.Load() {
+				l.sleeper.begin(func() error { return l.saveMemory(conn) })
+				continue
+			}
+			button.Reset(powerInterval)
+		case <-button.C:
+		}
+		if l.sleeper.running {
+			continue // until it has ended
+		}
+		if cause, err := l.pressButton(conn); cause != "" || err != nil {
+			return cause, err
+		}
+	}
+}
+
+// pressButton presses the power button. It returns the cause if that ends the machine at once.
+func (l *launcher) pressButton(conn *qmp.Client) (cause Cause, err error) {
+	if l.halting.Load() {
+		l.takes.interrupt(errPowersOff)
+		step("copy interrupted")
+		return "", nil // when it has gone on
+	}
+	if l.halted { // the guest would not notice the button
+		return CauseHost, call(conn, "quit")
+	}
+	return "", call(conn, "system_powerdown")
+}
+
+// handle handles an event. It returns the cause if the guest has ended.
+func (l *launcher) handle(event qmp.Event) Cause {
+	var data struct {
+		Reason string
+		Open   bool
+	}
+	_ = json.Unmarshal(event.Data, &data) // other events have other data
+	switch event.Name {
+	case "GUEST_PANICKED":
+		return CauseGuestPanic
+	case "SHUTDOWN":
+		switch data.Reason {
+		case "guest-panic":
+			return CauseGuestPanic
+		case "guest-shutdown":
+			return CauseGuestShutdown
+		}
+		// Other reasons end the process, which is observed separately.
+	case "STOP", "RESUME":
+		l.halted = event.Name == "STOP"
+	case "RESET":
+		l.ready.set(l.definition.NoAgent)
+	case "VSERPORT_CHANGE":
+		if data.Open && !l.definition.NoAgent {
+			l.agentOpened()
+		} else {
+			l.agentClosed()
+		}
+	}
+	return ""
+}
