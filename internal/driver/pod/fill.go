@@ -72,6 +72,10 @@ func newFillPod(rec *record, images images, kvm kvm) (*corev1.Pod, error) {
 	if fill.Memory != nil {
 		job.Memory, job.Epoch = &fill.Memory.Memory, rec.Epoch
 	}
+	if fill.Memory != nil && fill.Token == "" {
+		of := fill.Memory.Started.Identity
+		job.Of = &launcher.Identity{UID: string(of.UID), Namespace: of.Namespace, Name: of.Name}
+	}
 	pod, err := newJobPod(meta, launcher.Job{Fill: &job}, images.launcher, machine.PodTemplate)
 	if err != nil {
 		return nil, err
@@ -185,6 +189,9 @@ func (r *record) endFill(why string, machine *corev1.Pod, now time.Time) {
 		r.MemoryLost = &failure{Message: done.NoMemory, At: now}
 	}
 	if done.Token == "" {
+		if done.Memory != nil {
+			r.Asleep = &asleep{At: now, SavedBytes: done.Memory.Size}
+		}
 		return
 	}
 	switch memory := done.Memory; {

@@ -47,14 +47,17 @@ func untilRestored(d *Driver, machine backend.Machine, token string) error {
 func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 	c := newCluster(t)
 	first := killedMachine(c.namespaces[0])
-	id := c.taken(&first)
+	id, remembered := c.taken(&first), c.takenWith(&first, &snapshotMemory{Started: first})
 	variables := []string{helperConfig + "=" + kubeconfig(t), helperNamespace + "=" + c.namespaces[0], helperForward + "=" + c.serveForwards(t), helperFork + "=" + string(id.UID)}
-	tokens := 0
+	tokens, withMemory := 0, false
 	manager := func(goal drivertest.Goal, at string) ([]string, error) {
 		t.Helper()
-		all := variables
+		all := slices.Clone(variables)
 		if goal == "restore" {
-			all = append(slices.Clone(all), fmt.Sprintf("%s=%d", helperRestore, tokens))
+			all = append(all, fmt.Sprintf("%s=%d", helperRestore, tokens))
+		}
+		if withMemory {
+			all = append(all, helperFork+"="+string(remembered.UID))
 		}
 		return drivertest.Manager(t, goal, at, all...)
 	}
@@ -66,7 +69,8 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 		}
 		return steps
 	}
-	disks := []string{"PersistentVolumeClaim", "PersistentVolumeClaim", "PersistentVolumeClaim"} // that of the snapshot, too
+	disks := slices.Repeat([]string{"PersistentVolumeClaim"}, 4) // those of the snapshots, too
+	madeOf := slices.Concat([]string{"Pod", "Secret"}, disks, []string{"PodDisruptionBudget"})
 	seen := map[string]bool{}
 	for _, way := range []struct {
 		name   string
@@ -74,15 +78,17 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 		goal   drivertest.Goal
 		want   []string
 	}{
-		{"a new machine", func() { must(drivertest.ToDelete) }, drivertest.ToRun, slices.Concat([]string{"Pod", "Secret"}, disks, []string{"PodDisruptionBudget"})},
+		{"a new machine", func() { must(drivertest.ToDelete) }, drivertest.ToRun, madeOf},
+		{"a new machine with memory", func() { withMemory = true; must(drivertest.ToDelete) }, drivertest.ToRun, madeOf},
 		{"a restore", func() { tokens++ }, "restore", slices.Concat([]string{"Secret"}, disks)},
 		{"deleted while its disks are copied", func() {
 			c.fills(nil)
 			_, _ = manager(drivertest.ToRun, "fill Pod created") // it is killed
-		}, drivertest.ToDelete, disks[:1]},
+		}, drivertest.ToDelete, disks[:2]},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			defer c.fills(&launcher.JobResult{Filled: true})
+			withMemory = false
 			must(drivertest.ToDelete)
 			if way.goal == "restore" {
 				must(drivertest.ToStop)
@@ -99,11 +105,15 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 				if got := c.kinds(t); !slices.Equal(got, way.want) {
 					t.Errorf("after a kill at %q there are %q, want %q", at, got, way.want)
 				}
+				if withMemory && c.definition(first).Epoch != string(remembered.UID) { // the launcher finds the memory of it
+					t.Errorf("after a kill at %q, it boots", at)
+				}
 			}
 		})
 	}
 	must(drivertest.ToDelete)
 	c.deleteTaken(id)
+	c.deleteTaken(remembered)
 	for _, want := range []string{"claim created", "secret created", "fill Pod created", "fill recorded", "fill Pod deleted", "restore recorded", "fill Pod is being deleted"} {
 		if !seen[want] {
 			t.Errorf("no manager was killed at %q", want)

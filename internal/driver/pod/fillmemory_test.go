@@ -9,7 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/launcher"
@@ -60,7 +62,7 @@ func TestRestoreWithMemory(t *testing.T) {
 	c.deleteTaken(id)
 }
 
-// A machine boots if it does not have the disks of the snapshot, or is a new one, and its end says why.
+// A machine boots if it does not have the disks of the snapshot, or is a new one with other processors, and its end says why.
 func TestMemoryIsNotUsed(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
@@ -81,8 +83,9 @@ func TestMemoryIsNotUsed(t *testing.T) {
 	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
 	c.until(machine, "it was stopped", func(s backend.Server) bool { return s.Ended != nil && s.Ended.Cause == backend.CauseRequested })
 	fork := c.forkOf(id)
+	fork.MilliCPU += 1000
 	c.must("Create", c.driver.Create(t.Context(), fork))
-	lost(fork, "new machines")
+	lost(fork, "other processors")
 	c.must("Start", c.driver.Start(t.Context(), fork))
 	c.until(fork, "it boots", isRunning)
 	pod, err := read[corev1.Pod](t.Context(), c.driver.client, fork.Identity)
@@ -92,6 +95,85 @@ func TestMemoryIsNotUsed(t *testing.T) {
 	c.deleted(&machine)
 	c.deleted(&fork)
 	c.deleteTaken(id)
+}
+
+// What keeps a new machine from going on with the memory in a snapshot is said; other differences do not matter.
+func TestMemoryOfAFork(t *testing.T) {
+	given := newMachine()
+	given.DiskBytes, given.Disks, given.Image = 64<<20, []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}, nil
+	taken := func() *snapshotRecord {
+		return &snapshotRecord{
+			Disks:  []snapshotDisk{{Name: rootDisk, VirtualBytes: 64 << 20}, {Name: "data", VirtualBytes: 32 << 20}},
+			Memory: &snapshotMemory{Started: given},
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*backend.Machine, *snapshotRecord)
+		says   string
+	}{
+		"as the first one":     {func(*backend.Machine, *snapshotRecord) {}, ""},
+		"another name":         {func(m *backend.Machine, _ *snapshotRecord) { m.UID, m.Name = "other", "other" }, ""},
+		"other ports":          {func(m *backend.Machine, _ *snapshotRecord) { m.Ports = nil }, ""},
+		"no memory":            {func(m *backend.Machine, r *snapshotRecord) { r.Memory, m.MilliCPU = nil, 1000 }, ""},
+		"an image":             {func(_ *backend.Machine, r *snapshotRecord) { r.Image = &v1alpha1.Image{Container: "disk:v1"} }, "only the default guest"},
+		"ephemeral disks":      {func(m *backend.Machine, _ *snapshotRecord) { m.Ephemeral = true }, "no volumes"},
+		"fewer processors":     {func(m *backend.Machine, _ *snapshotRecord) { m.MilliCPU = 1000 }, "other processors"},
+		"another model":        {func(m *backend.Machine, _ *snapshotRecord) { m.CPUModel = "qemu64" }, "other processors"},
+		"more memory":          {func(m *backend.Machine, _ *snapshotRecord) { m.MemoryBytes = 1 << 30 }, "1024 MiB of memory"},
+		"a display":            {func(m *backend.Machine, _ *snapshotRecord) { m.Display = "vnc" }, "has a display"},
+		"a larger root disk":   {func(m *backend.Machine, _ *snapshotRecord) { m.DiskBytes = 1 << 30 }, "root disk"},
+		"without another disk": {func(m *backend.Machine, _ *snapshotRecord) { m.Disks = nil }, "the disk data"},
+	} {
+		machine, snapshot := given, taken()
+		test.change(&machine, snapshot)
+		if got := snapshot.differsFrom(&machine); !strings.Contains(got, test.says) || (got == "") != (test.says == "") {
+			t.Errorf("%s: %q, want %q", name, got, test.says)
+		}
+	}
+}
+
+// A new machine of a snapshot with memory is created asleep with it, needs the snapshot no longer, and wakes as itself. If it is stopped before, the
+// memory is void.
+func TestForkWithMemory(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	first := c.machine(uuid.NewUUID())
+	first.Name = "first"
+	id := c.takenWith(&first, &snapshotMemory{Memory: savedmemory.Memory{Size: 4096, SHA256: "digest"}, Started: first})
+	for _, isStopped := range []bool{false, true} {
+		var job launcher.Job
+		c.setJobs(func(given *launcher.Job) *launcher.JobResult {
+			job = *given
+			return &launcher.JobResult{Filled: true}
+		})
+		fork := c.forkOf(id)
+		fork.Ports = []v1alpha1.Port{{Name: "web", Port: 8080, Protocol: v1alpha1.ProtocolTCP}}
+		fork.Seed = &backend.Seed{UserData: "of the fork"}
+		c.must("Create", c.driver.Create(t.Context(), fork))
+		c.until(fork, "it is asleep", func(s backend.Server) bool {
+			return s.State == backend.StateAsleep && s.SavedBytes == 4096 && s.Task == backend.TaskNone && s.Ended == nil
+		})
+		of := launcher.Identity{UID: string(first.UID), Namespace: first.Namespace, Name: "first"}
+		if job.Fill == nil || job.Fill.Memory == nil || job.Fill.Memory.SHA256 != "digest" || job.Fill.Of == nil || *job.Fill.Of != of || job.Fill.Epoch == "" {
+			t.Fatalf("the job is %+v", job.Fill)
+		}
+		c.open(t) // another manager continues
+		if isStopped {
+			c.must("Stop", c.driver.Stop(t.Context(), fork.Identity, 0))
+			c.until(fork, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Task == backend.TaskNone })
+		}
+		c.must("Start", c.driver.Start(t.Context(), fork))
+		server := c.until(fork, "it runs", isRunning)
+		definition := c.definition(fork)
+		if definition.Asleep == isStopped || (definition.Epoch == job.Fill.Epoch) == isStopped || definition.UID != string(fork.UID) || len(definition.Ports) != 1 || len(server.Pending) > 0 {
+			t.Errorf("stopped before: %t; it runs %+v, and waits for %v", isStopped, definition, server.Pending)
+		}
+		c.deleted(&fork)
+	}
+	c.deleteTaken(id)
+	if left := c.leftovers(t); len(left) > 0 {
+		t.Errorf("left over: %q", left)
+	}
 }
 
 // What a fill records survives.

@@ -11,10 +11,8 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
-
-// noForkMemory is why a new machine does not go on with the memory in its snapshot.
-const noForkMemory = "new machines of the driver pod do not go on with the memory in a snapshot"
 
 // createFork creates a machine of a snapshot. It is complete when its disks are copied; then it needs the snapshot no longer.
 func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
@@ -52,11 +50,12 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 	if _, err := d.growClaims(ctx, &fitted, claims); err != nil {
 		return err
 	}
-	rec.Machine, rec.Fill = machine, nil
+	rec.Machine, rec.Fill, rec.Started, rec.SeedSum, rec.Epoch = machine, nil, nil, "", ""
 	if len(disks) > 0 {
 		rec.Fill = &fill{Snapshot: id, Disks: disks}
-		if snapshot.Memory != nil {
-			rec.Fill.NoMemory = noForkMemory
+		if rec.Fill.NoMemory = snapshot.differsFrom(&fitted); rec.Fill.NoMemory == "" && snapshot.Memory != nil {
+			// The epoch is another one than that of a machine that was stopped before its first run.
+			rec.Fill.Memory, rec.Started, rec.SeedSum, rec.Epoch = snapshot.Memory, &fitted, sumOf(machine.Seed), string(id.UID)
 		}
 	}
 	if secret == nil {
@@ -104,6 +103,31 @@ func newFork(machine backend.Machine, snapshot *snapshotRecord) (backend.Machine
 		names = append(names, disk.Name)
 	}
 	return machine, names, nil
+}
+
+// differsFrom returns why a new machine does not go on with the memory in the snapshot; empty if it does, or there is none.
+func (r *snapshotRecord) differsFrom(machine *backend.Machine) string {
+	if r.Memory == nil {
+		return ""
+	}
+	now, then := newDefinition(machine), newDefinition(&r.Memory.Started)
+	sizes := map[string]int64{}
+	for _, disk := range r.Disks {
+		sizes[disk.Name] = disk.VirtualBytes
+	}
+	switch {
+	case r.Image != nil:
+		return savedmemory.NoGuestForks
+	case !now.CanSleep():
+		return "its disks have no volumes that it keeps, and the memory would be in that of its root disk"
+	case now.CPUs != then.CPUs || now.CPUModel != then.CPUModel:
+		return "it has other processors than the machine in the snapshot"
+	case now.MemoryBytes != then.MemoryBytes:
+		return fmt.Sprintf("it has %d MiB of memory, and the machine in the snapshot had %d MiB when it was started", now.MemoryBytes>>20, then.MemoryBytes>>20)
+	case now.Display != then.Display:
+		return "only one of it and the machine in the snapshot has a display"
+	}
+	return machine.DisksDifferFrom(sizes)
 }
 
 // isOfSnapshot reports whether a machine, as its spec describes it, is made of a snapshot.

@@ -60,6 +60,8 @@ func TestLongForksInPods(t *testing.T) {
 		{"a machine that is asleep is restored, and boots", restoreAsleepInPod},
 		{"the Pod evicted and the manager killed during a restore, it is done", faultsWhileRestoredInPod},
 		{"it is restored with memory, and goes on", restoreMemoryInPod},
+		{"a new machine goes on with the memory, as itself, and boots later", forkMemoryInPod},
+		{"a machine that the memory does not fit boots", forkWithoutMemoryInPod},
 		{"a fork takes its own snapshot", forkNowInPod},
 		{"what a machine cannot be made of is refused", refusedForkInPod},
 		{"without the machine and the snapshots, the others go on", forksAloneInPod},
@@ -185,7 +187,7 @@ func faultsWhileRestoredInPod(t *testing.T, u *user) {
 	u.kept(t, "vm", "before")
 }
 
-// restoreMemoryInPod restores the machine with its memory. A new machine of the same snapshot boots, and says why.
+// restoreMemoryInPod restores the machine with its memory.
 func restoreMemoryInPod(t *testing.T, u *user) {
 	boot := u.page(t, "boot")
 	u.vm(t, "snapshot", "vm", "--name", "running", "--memory", "--wait")
@@ -198,7 +200,39 @@ func restoreMemoryInPod(t *testing.T, u *user) {
 	if now := u.page(t, "boot"); now != boot {
 		t.Errorf("its guest has booted: the boot %q was %q", now, boot)
 	}
-	u.vm(t, "fork", "vm", "--name", "boots", "--snapshot", "running", "--wait")
+}
+
+// forkMemoryInPod makes a new machine of the snapshot with memory, which goes on, and one of a snapshot of that.
+func forkMemoryInPod(t *testing.T, u *user) {
+	boot, uuid := u.page(t, "boot"), u.page(t, "uuid")
+	u.vm(t, "stop", "vm", "--wait")
+	of := "running"
+	for _, name := range []string{"goes-on", "goes-on-too"} {
+		u.vm(t, "fork", "vm", "--name", name, "--snapshot", of, "--wait")
+		if now := u.pageOf(t, name, "boot"); now != boot {
+			t.Errorf("%s has booted: the boot %q was %q", name, now, boot)
+		}
+		u.kept(t, name, "before")
+		u.typesAt(t, name, "echo name-$(hostname)-$((40+2))", "name-"+name+"-42")
+		of = "of-" + name
+		u.vm(t, "snapshot", name, "--name", of, "--memory", "--wait")
+		u.vm(t, "stop", name, "--wait")
+	}
+	u.vm(t, "start", "goes-on", "--wait")
+	if nowBoot, nowUUID := u.pageOf(t, "goes-on", "boot"), u.pageOf(t, "goes-on", "uuid"); nowBoot == boot || nowUUID == uuid {
+		t.Errorf("its boot %q was %q; its UUID %q was %q", nowBoot, boot, nowUUID, uuid)
+	}
+	u.kept(t, "goes-on", "before")
+	if lost := u.kubectl(t, "get", "events", "--field-selector", "reason=MemoryLost", "-o", "name"); lost != "" {
+		t.Errorf("memory was lost: %s", lost)
+	}
+	u.kubectl(t, "delete", "virtualmachine", "goes-on", "goes-on-too", "--timeout", transcript.WaitTimeout.String())
+	u.vm(t, "start", "vm", "--wait")
+}
+
+func forkWithoutMemoryInPod(t *testing.T, u *user) {
+	u.apply(t, strings.NewReplacer("name: vm}", "name: boots}", "memory: 192Mi", "memory: 160Mi", "  driver: pod", "  driver: pod\n  image: {snapshot: running}").Replace(forkedInPod))
+	u.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/boots", "--timeout", transcript.WaitTimeout.String())
 	u.kept(t, "boots", "before")
 	u.Until(t, "an event says why it boots", transcript.Not(""), "kubectl", "get", "events", "--field-selector", "reason=MemoryLost,involvedObject.name=boots", "-o", "name")
 	u.kubectl(t, "delete", "virtualmachine", "boots", "--timeout", transcript.WaitTimeout.String())
