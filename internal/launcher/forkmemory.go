@@ -79,9 +79,10 @@ func (l *launcher) disconnectFork(conn *qmp.Client) error {
 
 // limitFork ends a guest later that does not know then which machine it is.
 func (l *launcher) limitFork() {
-	time.AfterFunc(forkTimeout, func() {
+	limit := forkTimeout
+	time.AfterFunc(limit, func() {
 		if l.unnamed.Load() {
-			l.bootInstead(fmt.Sprintf("its agent did not answer within %s", forkTimeout))
+			l.bootInstead(fmt.Sprintf("its agent did not answer within %s", limit))
 		}
 	})
 }

@@ -217,10 +217,3 @@ func (m *machine) endOldBackups(conn *qmp.Client) {
 		m.d.options.Log.Error(err, "Could not end the copies of disks that an earlier manager has begun", "machine", m.id.UID)
 	}
 }
-
-// runWithin runs a command of the monitor with its timeout.
-func runWithin(ctx context.Context, conn *qmp.Client, command string, arguments, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
-	defer cancel()
-	return conn.Run(ctx, command, arguments, result)
-}
