@@ -190,14 +190,14 @@ func (r *record) endFill(why string, machine *corev1.Pod, now time.Time) {
 	}
 	if done.Token == "" {
 		if done.Memory != nil {
-			r.Asleep = &asleep{At: now, SavedBytes: done.Memory.Size}
+			r.Asleep, r.BalloonBytes = &asleep{At: now, SavedBytes: done.Memory.Size}, done.Memory.BalloonBytes
 		}
 		return
 	}
 	switch memory := done.Memory; {
 	case memory != nil: // it is of the present epoch
 		r.Started, r.Asleep = &memory.Started, &asleep{At: now, SavedBytes: memory.Size}
-		r.Stopped, r.Failure, r.BalloonBytes, r.DiskRefused = false, nil, 0, ""
+		r.Stopped, r.Failure, r.BalloonBytes, r.DiskRefused = false, nil, memory.BalloonBytes, ""
 	case r.isAsleep(machine):
 		if machine != nil {
 			r.Run = machine.Annotations[annotationRun]

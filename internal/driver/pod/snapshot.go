@@ -50,6 +50,8 @@ type snapshotMemory struct {
 
 	// Started is the machine that it is of, as it was started.
 	Started backend.Machine `json:"started"`
+	// BalloonBytes is the memory that its guest was left with; 0 means all of it.
+	BalloonBytes int64 `json:"balloonBytes,omitempty"`
 }
 
 // snapshotDisk is a disk in a snapshot.

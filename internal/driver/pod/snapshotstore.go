@@ -95,7 +95,7 @@ func (d *Driver) TakeSnapshot(ctx context.Context, id backend.SnapshotIdentity, 
 		result, _ := jobResult(pod)
 		switch {
 		case result.Taken != nil && claim != nil:
-			return d.recordSnapshot(ctx, claim, pod, newSnapshotRecord(source.machine, result.Taken))
+			return d.recordSnapshot(ctx, claim, pod, newSnapshotRecord(source, result.Taken))
 		case isOver(pod) || pod.Annotations[annotationSnapshotRun] != runOf(source.pod):
 			return d.endTake(ctx, pod) // the next call begins anew
 		}

@@ -25,8 +25,9 @@ type snapshotSource struct {
 	machine *backend.Machine
 	// pod is its Pod; nil if it is off or asleep.
 	pod *corev1.Pod
-	// memory means that its memory is wanted.
-	memory bool
+	// memory means that its memory is wanted, of which its guest was left with balloonBytes; 0 means all of it.
+	memory       bool
+	balloonBytes int64
 }
 
 // snapshotSource returns what a snapshot is taken of.
@@ -56,7 +57,7 @@ func (d *Driver) snapshotSource(ctx context.Context, of backend.Source) (*snapsh
 	if of.Memory && pod == nil && !isAsleep {
 		return nil, fmt.Errorf("machine %s: %w", of.Server.Name, backend.ErrNotRunning)
 	}
-	return &snapshotSource{machine: machine, pod: pod, memory: of.Memory}, nil
+	return &snapshotSource{machine: machine, pod: pod, memory: of.Memory, balloonBytes: rec.BalloonBytes}, nil
 }
 
 // runOf returns the UID of the Pod of a machine; empty if it is off.
@@ -104,7 +105,8 @@ func newTakePod(id backend.SnapshotIdentity, source *snapshotSource, image strin
 }
 
 // newSnapshotRecord returns the record of a snapshot that is taken.
-func newSnapshotRecord(machine *backend.Machine, taken *launcher.Taken) *snapshotRecord {
+func newSnapshotRecord(source *snapshotSource, taken *launcher.Taken) *snapshotRecord {
+	machine := source.machine
 	rec := &snapshotRecord{
 		Machine: machine.Identity, TakenAt: taken.At, Image: machine.Image, Quiesced: taken.Quiesced, AllocatedBytes: taken.AllocatedBytes,
 	}
@@ -112,7 +114,7 @@ func newSnapshotRecord(machine *backend.Machine, taken *launcher.Taken) *snapsho
 		rec.Disks = append(rec.Disks, snapshotDisk{Name: disk.Name, VirtualBytes: disk.Bytes})
 	}
 	if taken.Memory != nil {
-		rec.Memory = &snapshotMemory{Memory: *taken.Memory, Started: *machine}
+		rec.Memory = &snapshotMemory{Memory: *taken.Memory, Started: *machine, BalloonBytes: source.balloonBytes}
 	}
 	return rec
 }
