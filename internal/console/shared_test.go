@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/console"
 	"github.com/keelson-dev/keelson/internal/testing/browser"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // sharedConsole is a console of many users, behind a proxy with TLS that serves it as keelson.example.com.
@@ -47,7 +47,7 @@ func newShared(t *testing.T) *sharedConsole {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := harness.FreeAddress(t).String()
 	serveShared(t, console.Options{
 		Config: &rest.Config{Host: api.URL}, Cluster: "test", Version: "v0", Shared: &console.Shared{Address: address, URLs: []*url.URL{public}},
 	})
@@ -180,16 +180,6 @@ func TestSharedConsoleChecksHostAndOrigin(t *testing.T) {
 	}
 }
 
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close() //nolint:errcheck // it accepted no connection
-	return listener.Addr().String()
-}
-
 // A user logs in with a token of a ServiceAccount, and sees and may do what its role allows.
 func TestPageOfASharedConsole(t *testing.T) {
 	w := newWorld(t)
@@ -215,7 +205,7 @@ func TestPageOfASharedConsole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address := freeAddress(t)
+	address := harness.FreeAddress(t).String()
 	public := &url.URL{Scheme: "http", Host: address}
 	serveShared(t, console.Options{
 		Config: rest.AnonymousClientConfig(w.config), Cluster: "test", Version: "v0", Shared: &console.Shared{Address: address, URLs: []*url.URL{public}},

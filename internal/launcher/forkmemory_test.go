@@ -35,7 +35,7 @@ func (m *machine) forkAgain(taken *Taken, of Identity) {
 	if err != nil {
 		m.Fatal(err)
 	}
-	m.definition.Epoch, m.definition.Asleep, m.definition.ReadyPort = "fork", true, freePort(m.T)
+	m.definition.Epoch, m.definition.Asleep, m.definition.ReadyPort = "fork", true, int32(harness.FreeAddress(m.T).Port())
 	fill := &Fill{Disks: m.definition.AllDisks(), From: []string{rootDisk}, Memory: taken.Memory, Epoch: m.definition.Epoch, Of: &of}
 	if result := RunJob(m.Context(), Job{Fill: fill}, m.dirs, io.Discard); !result.Filled {
 		m.Fatal(result.Error)
@@ -69,7 +69,7 @@ func page(port int32) (string, error) {
 func TestForksGoOnAsThemselves(t *testing.T) {
 	m := newMachine(t)
 	m.token()
-	port := freePort(t)
+	port := int32(harness.FreeAddress(t).Port())
 	m.definition.DiskBytes, m.definition.Ports = 64<<20, []Port{{Port: port}}
 	userData := "#cloud-config\nssh_authorized_keys: [ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGPKSUTyz1HwHReFVvD5obVsALAgJRNarH4TRpNePnAS test]\n"
 	if err := os.WriteFile(filepath.Join(m.dirs.Seed, UserDataFile), []byte(userData), 0o600); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -49,19 +48,8 @@ func newMachine(t *testing.T) *machine {
 			t.Fatal(err)
 		}
 	}
-	m.definition = Definition{UID: uid, Namespace: "default", Name: "vm", CPUs: 1, MemoryBytes: 192 << 20, CodeMiB: 32, ReadyPort: freePort(t)}
+	m.definition = Definition{UID: uid, Namespace: "default", Name: "vm", CPUs: 1, MemoryBytes: 192 << 20, CodeMiB: 32, ReadyPort: int32(harness.FreeAddress(t).Port())}
 	return m
-}
-
-// freePort returns a free port of this host.
-func freePort(t *testing.T) int32 {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return int32(listener.Addr().(*net.TCPAddr).Port)
 }
 
 func (m *machine) run() {

@@ -75,7 +75,7 @@ func TestLiveChanges(t *testing.T) {
 // The ports of a running machine change. A port of the Pod that is in use is refused.
 func TestPorts(t *testing.T) {
 	m := newMachine(t)
-	port := freePort(t)
+	port := int32(harness.FreeAddress(t).Port())
 	for name, content := range map[string]string{
 		TokenFile: token, UserDataFile: fmt.Sprintf("#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p %d -h /www]\n", port),
 	} {
@@ -83,7 +83,7 @@ func TestPorts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.definition.Ports = []Port{{Port: freePort(t), UDP: true}}
+	m.definition.Ports = []Port{{Port: int32(harness.FreeAddress(t).Port()), UDP: true}}
 	m.run()
 	m.awaitReady()
 	client, page := manager(), &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}}

@@ -226,8 +226,8 @@ func TestGuestGoesOnAfterSleep(t *testing.T) {
 	const nap = 3 * time.Second
 	time.Sleep(nap) //nolint:forbidigo // the clock of the guest stands still
 
-	m.definition.Asleep, m.definition.ReadyPort = true, freePort(t)
-	m.definition.Ports = []Port{{Port: freePort(t)}} // it is no device
+	m.definition.Asleep, m.definition.ReadyPort = true, int32(harness.FreeAddress(t).Port())
+	m.definition.Ports = []Port{{Port: int32(harness.FreeAddress(t).Port())}} // it is no device
 	began = time.Now()
 	m.run()
 	m.awaitReady()

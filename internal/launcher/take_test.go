@@ -327,7 +327,7 @@ func (m *machine) goesOnWith(taken *Taken) {
 	if err = errors.Join(err, os.WriteFile(filepath.Join(m.dirs.Disk, memoryRecord), raw, 0o600)); err != nil {
 		m.Fatal(err)
 	}
-	m.definition.ReadyPort = freePort(m.T)
+	m.definition.ReadyPort = int32(harness.FreeAddress(m.T).Port())
 	m.run()
 	m.awaitReady()
 	if !m.wasWoken() {

@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 func TestMachinesReachEachOther(t *testing.T) {
@@ -141,7 +143,7 @@ func TestDialDuringBoot(t *testing.T) {
 func TestIsolatedMachines(t *testing.T) {
 	a, b := newGuest(t, "a", "10.77.1.2"), newGuest(t, "b", "10.77.1.3")
 	a.machine.Isolated = true
-	host := freePort(t)
+	host := harness.FreeAddress(t)
 	a.machine.Ports = []Forward{{Name: "web", Protocol: TCP, Host: host, GuestPort: 80}}
 	w := newWorld(t, "one", "10.77.1.0/24", a, b)
 	outside := internet(t, w)

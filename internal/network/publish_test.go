@@ -7,25 +7,9 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-)
 
-// freePort is a port of the host that nobody listens at, TCP or UDP.
-func freePort(t *testing.T) netip.AddrPort {
-	t.Helper()
-	for {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		address := listener.Addr().(*net.TCPAddr).AddrPort()
-		packets, err := net.ListenPacket("udp", address.String())
-		_ = listener.Close()
-		if err == nil {
-			_ = packets.Close()
-			return address
-		}
-	}
-}
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
 
 func dialHost(t *testing.T, network string, address netip.AddrPort) net.Conn {
 	t.Helper()
@@ -43,7 +27,7 @@ func TestForwards(t *testing.T) {
 	a.echoes(80)
 	a.echoesUDP(81)
 	b.echoes(80)
-	web, other, packets := freePort(t), freePort(t), freePort(t)
+	web, other, packets := harness.FreeAddress(t), harness.FreeAddress(t), harness.FreeAddress(t)
 	forward := Forward{Name: "web", Protocol: TCP, Host: web, GuestPort: 80}
 	w.apply(func(c *Config) {
 		c.Machines[0].Ports = []Forward{forward, {Name: "udp", Protocol: UDP, Host: packets, GuestPort: 81}}
@@ -86,7 +70,7 @@ func TestForwards(t *testing.T) {
 func TestAForwardMoves(t *testing.T) {
 	a, b := newGuest(t, "a", "10.77.1.2"), newGuest(t, "b", "10.77.1.3")
 	w := newWorld(t, "one", "10.77.1.0/24", a, b)
-	forwards := []Forward{{Name: "web", Protocol: TCP, Host: freePort(t), GuestPort: 80}}
+	forwards := []Forward{{Name: "web", Protocol: TCP, Host: harness.FreeAddress(t), GuestPort: 80}}
 	for i := range 100 {
 		w.apply(func(c *Config) {
 			c.Machines[i%2].Ports, c.Machines[1-i%2].Ports = forwards, nil

@@ -11,12 +11,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // TestRestart: connections between machines survive the switch, as those that guests know nothing of.
 func TestRestart(t *testing.T) {
 	a, b := newGuest(t, "a", "10.77.1.2"), newGuest(t, "b", "10.77.1.3")
-	host := freePort(t)
+	host := harness.FreeAddress(t)
 	b.machine.Ports = []Forward{{Name: "web", Protocol: TCP, Host: host, GuestPort: 80}}
 	w := newWorld(t, "one", "10.77.1.0/24", a, b)
 	b.echoes(80)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"os"
 	"testing"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // fallsAsleep ends the connection of the switch to a machine, as QEMU does when it ends, and says that the machine is asleep. wake makes
@@ -41,7 +43,7 @@ func TestAConnectionWakes(t *testing.T) {
 	a, b := newGuest(t, "a", "10.77.1.2"), newGuest(t, "b", "10.77.1.3")
 	w := newWorld(t, "one", "10.77.1.0/24", a, b)
 	a.echoes(80)
-	web := freePort(t)
+	web := harness.FreeAddress(t)
 	w.apply(func(c *Config) {
 		c.Machines[0].Ports = []Forward{{Name: "web", Protocol: TCP, Host: web, GuestPort: 80}}
 	})

@@ -16,6 +16,7 @@ import (
 
 	access "github.com/keelson-dev/keelson/internal/access/client"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -33,9 +34,9 @@ func TestLongAccessOfAnInstallation(t *testing.T) {
 	manifests := w.kustomize(t, overlayIn(t, withMachines))
 	w.apply(t, manifests)
 	kubeconfig := w.kubeconfigOf(t, w.newGate(t), home, account)
-	first := w.startInstalled(t, "first", kubeconfig, freeAddress(t), "--vm-driver=fake")
+	first := w.startInstalled(t, "first", kubeconfig, harness.FreeAddress(t).String(), "--vm-driver=fake")
 	first.AwaitReady(t)
-	second := w.startInstalled(t, "second", kubeconfig, freeAddress(t), "--vm-driver=fake")
+	second := w.startInstalled(t, "second", kubeconfig, harness.FreeAddress(t).String(), "--vm-driver=fake")
 	w.apply(t, "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: web, namespace: default}, spec: {driver: fake}}")
 	for _, role := range []string{"edit", "view"} {
 		w.kubectl(t, "create", "rolebinding", role, "--clusterrole", role, "--user", role)
@@ -152,7 +153,7 @@ func TestLongConsoleAcrossLeaders(t *testing.T) {
 	w.apply(t, w.kustomize(t, overlayIn(t, withMachines)))
 	kubeconfig := w.kubeconfigOf(t, w.newGate(t), home, account)
 	state := "--state-dir=" + filepath.Join(w.dir, "state")
-	first := w.startInstalled(t, "first", kubeconfig, freeAddress(t), "--vm-driver=qemu", state)
+	first := w.startInstalled(t, "first", kubeconfig, harness.FreeAddress(t).String(), "--vm-driver=qemu", state)
 	first.AwaitReady(t)
 	w.apply(t, "{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: web, namespace: default}, spec: {driver: qemu, resource: {memory: 128Mi}}}")
 	w.kubectl(t, "create", "rolebinding", "jane", "--clusterrole", "edit", "--user", "jane")
@@ -164,7 +165,7 @@ func TestLongConsoleAcrossLeaders(t *testing.T) {
 	killed := time.Now()
 	first.Kill(t)
 	awaitEnd(t, before)
-	next := w.startInstalled(t, "next", kubeconfig, freeAddress(t), "--vm-driver=qemu", state)
+	next := w.startInstalled(t, "next", kubeconfig, harness.FreeAddress(t).String(), "--vm-driver=qemu", state)
 	next.AwaitReady(t)
 	types(t, jane, "echo after-$((40+2))\n", "after-42")
 	t.Logf("the console is there again %.1f s after the leader was killed; the lease has 15 s", time.Since(killed).Seconds())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -56,7 +57,7 @@ func TestCertManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.apply(t, string(configuration))
-	address := freeAddress(t)
+	address := harness.FreeAddress(t).String()
 	w.callDirectly(t, "keelson", address)
 	w.Until(transcript.Quietly(t), "caBundle is filled in", transcript.Not(""), "kubectl", "get", "validatingwebhookconfiguration", "keelson",
 		"-o", "jsonpath={.webhooks[0].clientConfig.caBundle}")

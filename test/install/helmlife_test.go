@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -122,7 +123,7 @@ func onAHost(t *testing.T, w *world, c checkout) {
 		"--values", filepath.Join(c.dir, "values.yaml"), "--values", filepath.Join(c.dir, "host.yaml")); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	webhook := freeAddress(t)
+	webhook := harness.FreeAddress(t).String()
 	w.callDirectly(t, "keelson", webhook)
 	g := w.newGate(t)
 	inside := w.startInstalled(t, "inside", w.kubeconfigOf(t, g, home, account), webhook)

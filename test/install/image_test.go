@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -51,7 +52,7 @@ func TestLongImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	webhook := freeAddress(t)
+	webhook := harness.FreeAddress(t).String()
 	w.callDirectly(t, "keelson", webhook)
 	volumes := t.TempDir()
 	id := strings.TrimSpace(e.run(t, append([]string{
@@ -117,7 +118,7 @@ func (w *world) args(t *testing.T, webhook string) []string {
 	for i, arg := range args {
 		switch flag, _, _ := strings.Cut(arg, "="); flag {
 		case "--health-probe-bind-address", "--metrics-bind-address":
-			args[i] = flag + "=" + freeAddress(t)
+			args[i] = flag + "=" + harness.FreeAddress(t).String()
 		case "--webhook-bind-address":
 			args[i] = flag + "=" + webhook
 		case "--access-bind-address":

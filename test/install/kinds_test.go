@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/managers"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -336,7 +337,7 @@ func TestEnabledKinds(t *testing.T) {
 		manager.AwaitDone(t)
 	}
 
-	manager := w.startInstalled(t, "default", kubeconfig, freeAddress(t))
+	manager := w.startInstalled(t, "default", kubeconfig, harness.FreeAddress(t).String())
 	manager.AwaitReady(t)
 	w.refuses(t, "VirtualMachine", virtualMachine("web")...)
 	w.refuses(t, "Cluster", "kubectl", "create", "-f", "../../examples/manifests/cluster.yaml")
@@ -360,7 +361,7 @@ func TestEnabledKinds(t *testing.T) {
 
 	w.apply(t, w.kustomize(t, overlayIn(t, "resources: [../keelson/config/default]\ncomponents: [../keelson/config/kinds/virtualmachine]")), "--force-conflicts")
 	transcript.Eventually(t, "a VirtualMachine is accepted", func() bool { return w.Run(transcript.Quietly(t), virtualMachine("web")...).Code == 0 })
-	manager = w.startInstalled(t, "with VirtualMachines", kubeconfig, freeAddress(t), "--vm-driver=fake")
+	manager = w.startInstalled(t, "with VirtualMachines", kubeconfig, harness.FreeAddress(t).String(), "--vm-driver=fake")
 	manager.AwaitReady(t)
 	w.kubectl(t, "wait", "--for=condition=Ready", "virtualmachine/web", "--timeout", transcript.WaitTimeout.String())
 	w.refuses(t, "Cluster", "kubectl", "create", "-f", "../../examples/manifests/cluster.yaml")

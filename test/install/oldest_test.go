@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/managers"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -31,7 +32,7 @@ func TestLongOldestKubernetes(t *testing.T) {
 	w := newEmulation(t, oldest[1])
 	w.namespace(t, home)
 	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)), "--validate=strict")
-	address := freeAddress(t)
+	address := harness.FreeAddress(t).String()
 	w.callDirectly(t, "keelson", address)
 	manager := managers.Start(t, "manager", "--kubeconfig", w.Env["KUBECONFIG"], "--vm-driver=fake", "--state-dir", filepath.Join(w.dir, "state"),
 		"--metrics-bind-address=0", "--secret-namespace", home, "--lease-lock-namespace", home, "--leader-elect",

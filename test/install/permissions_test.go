@@ -22,6 +22,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/admission"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -54,7 +55,7 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	t.Helper()
 	state, rke := filepath.Join(w.dir, "state"), filepath.Join(w.dir, "rke")
 	goTool(t, "build", "-o", rke, "../rke")
-	address, metrics := freeAddress(t), freeAddress(t)
+	address, metrics := harness.FreeAddress(t).String(), harness.FreeAddress(t).String()
 	w.callDirectly(t, webhook, address)
 	s := w.Shell
 	s.Env = map[string]string{"HOME": w.dir}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -124,7 +125,7 @@ func (w *world) endsAtOnce(t *testing.T, messages map[string]string) {
 	path := filepath.Join(w.dir, "wrong.kubeconfig")
 	writeKubeconfig(t, path, "default", here, &clientcmdapi.AuthInfo{Token: "over"})
 	fails("--kubeconfig", path)
-	writeKubeconfig(t, path, "default", &clientcmdapi.Cluster{Server: "https://" + freeAddress(t)}, &clientcmdapi.AuthInfo{Token: "any"})
+	writeKubeconfig(t, path, "default", &clientcmdapi.Cluster{Server: "https://" + harness.FreeAddress(t).String()}, &clientcmdapi.AuthInfo{Token: "any"})
 	fails("--kubeconfig", path, "--preflight-timeout=1s")
 }
 
@@ -182,7 +183,7 @@ func (w *world) isUnasked(t *testing.T, messages map[string]string) {
 	w.kubectl(t, "delete", "namespace", "gone", "--wait=false")
 	messages[terminating] = w.Until(t, "the namespace reports what is left", func(messages string) bool { return strings.Contains(messages, "finalizers") },
 		"kubectl", "get", "namespace", "gone", "-o", "jsonpath={.status.conditions[*].message}")
-	manager = w.troubled(t, namespaced, "--webhook-bind-address="+freeAddress(t), "--webhook-configuration=other", "--webhook-service-namespace=default")
+	manager = w.troubled(t, namespaced, "--webhook-bind-address="+harness.FreeAddress(t).String(), "--webhook-configuration=other", "--webhook-service-namespace=default")
 	w.kubectl(t, "wait", "--for=delete", "virtualmachine/it", "--namespace", "gone", "--timeout", transcript.WaitTimeout.String())
 	manager.Await(t, "Webhook certificates")
 	finish(t, manager)
@@ -192,7 +193,7 @@ func (w *world) isUnasked(t *testing.T, messages map[string]string) {
 // isUntrusted runs a manager whose certificate is of another authority than the configuration's.
 func (w *world) isUntrusted(t *testing.T, messages map[string]string) {
 	t.Helper()
-	address, certificates := freeAddress(t), filepath.Join(w.dir, "certificates")
+	address, certificates := harness.FreeAddress(t).String(), filepath.Join(w.dir, "certificates")
 	writeCertificate(t, certificates)
 	authority := base64.StdEncoding.EncodeToString(w.authority(t))
 	w.kubectl(t, "patch", "validatingwebhookconfiguration", "keelson", "--type=json",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/managers"
 	"github.com/keelson-dev/keelson/internal/testing/steady"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -54,7 +55,7 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 	w.namespace(t, "live")
 	w.takeBack(t, "crontabs.stable.example.com")
 	kubeconfig := w.kubeconfigOf(t, w.newGate(t), home, account)
-	before := w.startInstalled(t, "before", kubeconfig, freeAddress(t))
+	before := w.startInstalled(t, "before", kubeconfig, harness.FreeAddress(t).String())
 	before.AwaitReady(t)
 	w.apply(t, live)
 	objects := &steady.Objects{
@@ -75,7 +76,7 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 		"--set", "replicas=3,logging.verbosity=1,leaderElection.leaseDuration=20s,leaderElection.renewDeadline=12s"); err != nil {
 		t.Fatalf("%s%v", out, err)
 	}
-	webhook := freeAddress(t)
+	webhook := harness.FreeAddress(t).String()
 	next := w.startInstalled(t, "next", kubeconfig, webhook)
 	transcript.Eventually(t, "the next one is ready to take over", func() bool { return strings.Contains(next.Log(), "waiting for the lease") })
 	before.Signal(t, syscall.SIGTERM)

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -21,7 +22,7 @@ func TestLongWatchTheManager(t *testing.T) {
 	w := newWorld(t)
 	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
 	w.kubectl(t, "delete", "validatingwebhookconfiguration", "keelson") // no manager serves it
-	address := freeAddress(t)
+	address := harness.FreeAddress(t).String()
 	manager := w.troubled(t, namespaced, "--lease-lock-namespace", home, "--metrics-bind-address", address, "--metrics-secure", "--profiling")
 	manager.Await(t, "Manager is ready")
 	w.readsMetrics(t)

@@ -41,17 +41,6 @@ func (w *world) callDirectly(t *testing.T, configuration, address string) {
 	}
 }
 
-// freeAddress returns an unused address.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close() //nolint:errcheck // it accepted no connection
-	return listener.Addr().String()
-}
-
 // hostAddress returns a free port, as 0, of an address of this host that an EndpointSlice can have: loopback cannot.
 func hostAddress(t *testing.T) string {
 	t.Helper()

@@ -329,6 +329,10 @@ func TestSnapshotBeginsAgain(t *testing.T) {
 	machine.DiskBytes, machine.Hash = 1<<30, "2"
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it runs", isRunning)
+	c.untilSnapshot(id, machine, "the running machine is copied, instead of the one that was off", func(s backend.SnapshotState) bool {
+		pod := c.takePod(id)
+		return isCopied(s) && pod != nil && pod.Annotations[annotationSnapshotRun] != ""
+	})
 	c.setJobs(takenOf)
 	c.untilSnapshot(id, machine, "it is taken", isTaken)
 	after, err := c.api.CoreV1().PersistentVolumeClaims(id.Namespace).Get(t.Context(), snapshotName(id.UID), metav1.GetOptions{})

@@ -3,6 +3,7 @@ package browser
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto"
 	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -198,7 +200,7 @@ const pressAttempts = 10
 func (b *Tab) within(timeout time.Duration, expression string) bool {
 	b.t.Helper()
 	deadline := time.Now().Add(timeout)
-	for !Value[bool](b, "Boolean("+expression+")") {
+	for !b.holds(expression) {
 		if time.Now().After(deadline) {
 			return false
 		}
@@ -210,6 +212,20 @@ func (b *Tab) within(timeout time.Duration, expression string) bool {
 	}
 	return true
 }
+
+// holds reports whether an expression is true. It is not while the browser goes to another page.
+func (b *Tab) holds(expression string) bool {
+	b.t.Helper()
+	result, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+	if failure := (*cdproto.Error)(nil); err != nil && (!errors.As(err, &failure) || failure.Code != serverError) {
+		b.t.Fatalf("%s: %v\nThe page:\n%s", expression, err, b.Text())
+	}
+	return err == nil && result
+}
+
+// serverError is what the DevTools protocol answers if the page goes away while an expression is evaluated. It has no code of its
+// own.
+const serverError = -32000
 
 // Pause waits, to see that nothing changes in the meantime.
 func (b *Tab) Pause(d time.Duration) {
