@@ -1,6 +1,6 @@
 // Command node measures, on a real node of its own, how long after the due time of a CronTab the program in its container
 // runs, in turns with a CronJob on the same node, and with a floor in the same run: containerd's own client, `ctr run`,
-// started at that time. It also measures how long the node takes to start, and its memory.
+// started at that time. It also measures how long one node and three nodes take to start, and the memory of one.
 //
 // CronJobs are due at full minutes only, so each round takes a minute for each size. It needs root, and `make node`.
 //
@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
@@ -35,9 +36,10 @@ const (
 	// cronJob: Kubernetes creates them for CronJobs.
 	cronJob = "CronJob"
 	// The node when it starts, and when it is idle.
-	starting  = "start of the node"
-	emptyNode = "without Pods"
-	fullNode  = "with Pods"
+	starting      = "start of the node"
+	startingThree = "start of three nodes"
+	emptyNode     = "without Pods"
+	fullNode      = "with Pods"
 )
 
 // The targets.
@@ -46,6 +48,7 @@ const (
 	aboveLimit   = 1000.0 // milliseconds above ctr run until the container runs, with one due
 	cronJobLimit = 1.0    // times CronJob
 	startLimit   = 5.0    // seconds
+	threeLimit   = 1.5    // times the start of one node
 	memoryLimit  = 200.0  // megabytes of a node without Pods
 	podLimit     = 20.0   // megabytes of a Pod besides its containers
 )
@@ -96,8 +99,10 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	}
 	defer func() { err = errors.Join(err, b.stopNode()) }()
 	for i := range max(1, starts) {
-		if err := b.startNode(ctx, r.NewSample(starting, i, 1)); err != nil {
-			return err
+		for _, contestant := range []string{startingThree, starting} { // the rest is measured with one
+			if err := b.startNodes(ctx, r.NewSample(contestant, i, 1)); err != nil {
+				return err
+			}
 		}
 	}
 	if err := b.noteVersions(ctx); err != nil {
@@ -146,16 +151,24 @@ func (b *bench) prepare(ctx context.Context, folder string) error {
 	return nil
 }
 
-// startNode starts a control plane with a node in place of the one before, and measures how long the node takes.
-func (b *bench) startNode(ctx context.Context, s *harness.Sample) (err error) {
+// startNodes starts a control plane with nodes in place of the one before, and measures how long each node takes.
+func (b *bench) startNodes(ctx context.Context, s *harness.Sample) (err error) {
 	if err := b.stopNode(); err != nil {
 		return err
 	}
-	opts := controlplane.Options{RealNode: &b.machine, Progress: func(step controlplane.Step) {
-		if step.Name == "node" && step.Done {
-			s.SetTimes("ready", step.Took)
+	var lock sync.Mutex // nodes start at the same time
+	var took []time.Duration
+	opts := controlplane.Options{RealNode: &b.machine, RealNodes: 1, Progress: func(step controlplane.Step) {
+		lock.Lock()
+		defer lock.Unlock()
+		if strings.HasPrefix(step.Name, "node") && step.Done {
+			took = append(took, step.Took)
+			s.SetTimes("ready", took...)
 		}
 	}}
+	if s.Contestant == startingThree {
+		opts.RealNodes = 3
+	}
 	if b.Cluster, err = b.StartCluster(ctx, opts, writers); err != nil {
 		return err
 	}
@@ -247,6 +260,8 @@ func (b *bench) report() {
 	}
 	start := harness.NewSpread(all.Of(starting, 1).Pool("ready"))
 	b.Target("start of the node, until it is ready", "≤", startLimit, start.Median, " s", fmt.Sprintf("from %.2f to %.2f", start.Min, start.Max))
+	b.RatioTarget("start of three nodes, until all are ready, in times of one", "≤", threeLimit,
+		all.Ratios(startingThree, starting, 1, "ready", harness.Last))
 	pss := func(contestant string, parts ...string) (sum float64) {
 		for _, part := range parts {
 			sum += all.Of(contestant, b.pods).Median(part, harness.Last)

@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -20,9 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
-	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/testing/env"
-	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -30,7 +27,6 @@ const (
 	soakNodes = 3
 	// answerTimeout limits one request to a machine.
 	answerTimeout = 10 * time.Second
-	lostTaint     = "node.kubernetes.io/out-of-service"
 )
 
 // soakedMachine appends the query of a request to a file, and responds with the file when it is durable.
@@ -71,18 +67,21 @@ type soak struct {
 	random   *rand.Rand
 	machines []*soaked
 	counts   map[string]int
+	// outage is the longest time that the API is away.
+	outage time.Duration
 }
 
-// TestSoakMachinesInPods kills, stops and drains three nodes, and kills the manager, QEMUs and Pods, at random. No machine ever runs twice
+// TestSoakMachinesInPods kills, stops, drains, freezes and partitions three nodes, kills the manager and the API, kills and freezes QEMUs,
+// and deletes Pods, at random. No machine ever runs twice
 // at once, and those with a disk have all that they have confirmed. Afterwards, all run, and after their deletion nothing is left.
 func TestSoakMachinesInPods(t *testing.T) {
-	length, n := 20*time.Minute, 20
+	length, n, outage := 20*time.Minute, 20, 5*time.Minute
 	if os.Getenv("KEELSON_SOAK") == "short" {
-		length, n = time.Minute, 4
+		length, n, outage = time.Minute, 4, time.Minute
 	}
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	s := &soak{T: t, u: newUser(t), random: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}}
+	s := &soak{T: t, u: newUser(t), random: rand.New(rand.NewPCG(seed, 0)), counts: map[string]int{}, outage: outage}
 	t.Cleanup(func() { // before the instance stops
 		if t.Failed() {
 			s.u.Run(t, "kubectl", "get", "vm,pods,nodes", "-o", "wide")
@@ -91,8 +90,14 @@ func TestSoakMachinesInPods(t *testing.T) {
 	})
 	s.begin(n)
 	most := watchAll(t, s.machines)
-	for end := time.Now().Add(length); time.Now().Before(end); {
-		s.fault()
+	var order []int
+	for end := time.Now().Add(length); time.Now().Before(end); order = order[1:] {
+		if len(order) == 0 {
+			order = s.random.Perm(len(faults)) // so that each happens in the long test
+		}
+		what := faults[order[0]]
+		what.happens(s, s.random.IntN(soakNodes), s.machines[s.random.IntN(len(s.machines))])
+		s.counts[what.name]++
 		s.pause(15 * time.Second)
 		for _, m := range s.machines {
 			s.write(m)
@@ -156,55 +161,6 @@ func (s *soak) await() {
 func (s *soak) up() {
 	s.u.OK(s.T, "keelson", "up", "--detach", "--node=real", "--nodes="+strconv.Itoa(soakNodes), "--vm-driver=pod", "--data-dir", s.u.data,
 		"--vm-launcher-image", launcherImage, "--vm-guest-image", guestImage)
-}
-
-// fault does one thing to a node, a machine or the manager.
-func (s *soak) fault() {
-	t, u := s.T, s.u
-	name := node.Name(s.random.IntN(soakNodes))
-	m := s.machines[s.random.IntN(len(s.machines))]
-	var what string
-	switch s.random.IntN(8) {
-	case 0:
-		what = "nodes killed"
-		u.keelsonNode(t, "kill", name)
-		s.pause(20 * time.Second)
-		u.keelsonNode(t, "start", name)
-	case 1:
-		what = "nodes stopped"
-		u.keelsonNode(t, "stop", name)
-		s.pause(20 * time.Second)
-		u.keelsonNode(t, "start", name)
-	case 2:
-		what = "nodes lost"
-		u.keelsonNode(t, "kill", name)
-		u.kubectl(t, "taint", "node", name, lostTaint+"=lost:NoExecute")
-		s.pause(time.Minute)
-		u.keelsonNode(t, "start", name)
-		u.kubectl(t, "taint", "node", name, lostTaint+"-")
-	case 3:
-		what = "nodes drained"
-		u.OK(t, "kubectl", "drain", name, "--pod-selector", ofMachines, "--delete-emptydir-data", "--timeout", transcript.WaitTimeout.String())
-		u.kubectl(t, "uncordon", name)
-	case 4:
-		what = "managers killed"
-		u.killManager(t)
-		s.up()
-	case 5:
-		what = "QEMUs killed"
-		eachQEMU(func(pid int, arguments []byte) {
-			if bytes.Contains(arguments, []byte(m.uid)) {
-				signals.Try(t, pid, syscall.SIGKILL)
-			}
-		})
-	case 6:
-		what = "Pods deleted"
-		u.kubectl(t, "delete", "pod", "--selector", ofMachines+"="+m.uid, "--wait=false")
-	default:
-		what = "Pods deleted by force"
-		u.kubectl(t, "delete", "pod", "--selector", ofMachines+"="+m.uid, "--force", "--grace-period=0", "--wait=false")
-	}
-	s.counts[what]++
 }
 
 // pause lets some time go by.
