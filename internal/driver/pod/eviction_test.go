@@ -25,11 +25,11 @@ func (c *cluster) runningWith(policy v1alpha1.EvictionPolicy) backend.Machine {
 	return machine
 }
 
-// evict evicts the Pod of a machine.
+// evict asks once to evict the Pod of a machine: the client would ask again for 100 seconds after a refusal.
 func (c *cluster) evict(machine backend.Machine) error {
-	return c.api.CoreV1().Pods(machine.Namespace).EvictV1(c.Context(), &policyv1.Eviction{
-		ObjectMeta: metav1.ObjectMeta{Namespace: machine.Namespace, Name: objectName(machine.UID)},
-	})
+	object := metav1.ObjectMeta{Namespace: machine.Namespace, Name: objectName(machine.UID)}
+	return c.api.CoreV1().RESTClient().Post().Namespace(object.Namespace).Resource("pods").Name(object.Name).SubResource("eviction").
+		Body(&policyv1.Eviction{ObjectMeta: object}).MaxRetries(0).Do(c.Context()).Error()
 }
 
 // The API server refuses to evict a machine with the policy none, until that changes.
