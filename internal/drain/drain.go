@@ -59,13 +59,16 @@ func Node(ctx context.Context, client kubernetes.Interface, node string, timeout
 	return err
 }
 
-// evict evicts a Pod that is not about to end.
+// evict asks once to evict a Pod that is not about to end. The method of the client would repeat a refused request for 100 seconds, before
+// any other Pod is evicted.
 func evict(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		return nil
 	}
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-	if err := client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, eviction); err != nil && !apierrors.IsNotFound(err) {
+	err := client.CoreV1().RESTClient().Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("eviction").
+		Body(eviction).MaxRetries(0).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("evict the Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	return nil
