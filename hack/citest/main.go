@@ -1,7 +1,7 @@
 // Command citest summarizes the output of `go test -json`: one line per package, the whole output of
-// failed and skipped tests, and at the end the last messages of each test that failed. It exits with
-// 1 if a test failed, was skipped or did not finish, or if no test ran: otherwise nobody would notice
-// a test that CI always skips.
+// failed and skipped tests, and at the end the tests that took a minute or more, and the last
+// messages of each test that failed. It exits with 1 if a test failed, was skipped or did not
+// finish, or if no test ran: otherwise nobody would notice a test that CI always skips.
 package main
 
 import (
@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -19,6 +20,7 @@ type event struct {
 	Action  string
 	Package string
 	Test    string
+	Elapsed float64 // seconds, when a test has ended
 	Output  string
 }
 
@@ -32,6 +34,8 @@ type result struct {
 	unfinished int
 	// messages are the last messages of the tests that failed or did not finish.
 	messages string
+	// slow has a line for each test that took slowSeconds or more, without subtests.
+	slow []string
 }
 
 // message matches what a test logs, of one line or more. It leaves out the commands that a test ran,
@@ -43,6 +47,7 @@ const (
 	lastMessages = 5
 	// messageLength is the number of bytes that are repeated of each message, such as one with a long difference.
 	messageLength = 2000
+	slowSeconds   = 60
 )
 
 func main() {
@@ -51,7 +56,9 @@ func main() {
 		fmt.Fprintf(os.Stderr, "citest: %v\n", err)
 		os.Exit(1)
 	}
-	fmt.Print(got.messages)
+	slices.Sort(got.slow)
+	slices.Reverse(got.slow)
+	fmt.Print(strings.Join(got.slow, ""), got.messages)
 	fmt.Printf("citest: %d passed, %d failed, %d skipped, %d unfinished\n", got.passed, got.failed, got.skipped, got.unfinished)
 	if !got.good() {
 		os.Exit(1)
@@ -111,6 +118,9 @@ func (r *result) line(line string, running map[test]*strings.Builder, out io.Wri
 		running[t].WriteString(e.Output)
 	case e.Action == "pass":
 		r.passed++
+		if e.Elapsed >= slowSeconds && !strings.Contains(t.name, "/") {
+			r.slow = append(r.slow, fmt.Sprintf("%5.0f s  %s %s\n", e.Elapsed, t.pkg, t.name))
+		}
 		delete(running, t)
 	case e.Action == "fail":
 		r.failed++

@@ -31,6 +31,14 @@ func TestFilter(t *testing.T) {
 		says:  []string{"ok  \tp\t0.1s\n"},
 		hides: []string{"noise", "PASS"},
 	}, {
+		name: "slow tests are listed, without their subtests",
+		in: `{"Action":"pass","Package":"p","Test":"TestA","Elapsed":59.9}
+{"Action":"pass","Package":"p","Test":"TestB/one","Elapsed":70}
+{"Action":"pass","Package":"p","Test":"TestB","Elapsed":71.4}
+`,
+		want: result{passed: 3, slow: []string{"   71 s  p TestB\n"}},
+		good: true,
+	}, {
 		name: "a skipped test fails, with the reason for the skip",
 		in: `{"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"pass","Package":"p","Test":"TestA"}
