@@ -38,21 +38,8 @@ spec:
 // TestLongForksInPods makes machines of a snapshot of a machine in a Pod, and restores machines, on a real node, in a namespace that
 // enforces Pod Security "restricted".
 func TestLongForksInPods(t *testing.T) {
-	if os.Getenv(appsVariable) != "" {
-		t.Skip("the image of the launcher is built with Go, which this machine does not have")
-	}
-	u := newUser(t)
-	t.Cleanup(func() { // before the instance stops
-		if t.Failed() {
-			u.Run(t, "kubectl", "get", "virtualmachine,vmsnap", "--output", "yaml")
-			u.Run(t, "kubectl", "describe", "pods,pvc")
-			u.Run(t, "kubectl", "get", "events")
-		}
-	})
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *user)
-	}{
+	u := newPodsUser(t)
+	u.steps(t, []step{
 		{"the images are built and loaded", upWithPods},
 		{"a snapshot is taken", snapshotInPod},
 		{"two machines are made of it", forkInPod},
@@ -65,11 +52,7 @@ func TestLongForksInPods(t *testing.T) {
 		{"a fork takes its own snapshot", forkNowInPod},
 		{"what a machine cannot be made of is refused", refusedForkInPod},
 		{"without the machine and the snapshots, the others go on", forksAloneInPod},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // later steps depend on this one
-		}
-	}
+	})
 }
 
 // keeps writes a word of six letters to both disks of a machine.

@@ -39,6 +39,22 @@ func newUser(t *testing.T) *user {
 	return newAccount(t)
 }
 
+// step is a subtest of a test that goes on with what the earlier ones have left.
+type step struct {
+	name string
+	run  func(*testing.T, *user)
+}
+
+// steps runs the steps until one fails: later ones depend on it.
+func (u *user) steps(t *testing.T, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		if !t.Run(s.name, func(t *testing.T) { s.run(t, u) }) {
+			return
+		}
+	}
+}
+
 // newAccount is like newUser for another account on the same machine.
 func newAccount(t *testing.T) *user {
 	t.Helper()

@@ -37,10 +37,7 @@ func TestLongManager(t *testing.T) {
 			u.Run(t, "kubectl", "logs", "--namespace", managerHome, "--selector", managers, "--prefix")
 		}
 	})
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *user)
-	}{
+	u.steps(t, []step{
 		{"nothing of Keelson exists", bare},
 		{"it is installed with three replicas", install},
 		{"its webhook is called through its Service", refuse},
@@ -48,11 +45,7 @@ func TestLongManager(t *testing.T) {
 		{"with machines, its leader serves the access API", serveAccess},
 		{"its leader killed, another one takes over, and nothing is duplicated", loseLeader},
 		{"none of its requests was forbidden", permitted},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // later steps depend on this one
-		}
-	}
+	})
 }
 
 func bare(t *testing.T, u *user) {

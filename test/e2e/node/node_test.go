@@ -21,10 +21,7 @@ import (
 // TestLongNode is the life cycle of a real node, step by step.
 func TestLongNode(t *testing.T) {
 	u := newUser(t)
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *user)
-	}{
+	u.steps(t, []step{
 		{"it is ready, and is reported as real", up},
 		{"images are loaded without a registry", loadImages},
 		{"a layout of images is loaded as well", loadLayout},
@@ -55,11 +52,7 @@ func TestLongNode(t *testing.T) {
 		{"down leaves nothing, up has the Pods again", downAndUp},
 		{"a volume goes with its claim", volumeDeleted},
 		{"everything killed, down leaves nothing", everythingKilledThenDown},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // later steps depend on this one
-		}
-	}
+	})
 }
 
 func up(t *testing.T, u *user) {

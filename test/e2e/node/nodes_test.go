@@ -48,10 +48,7 @@ func TestLongNodes(t *testing.T) {
 		t.Skip("several real nodes need root")
 	}
 	u := newUser(t)
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *user)
-	}{
+	u.steps(t, []step{
 		{"they are ready, and share the machine", upWithThree},
 		{"an image is loaded into all of them", func(t *testing.T, u *user) { u.loadApp(t, "v1") }},
 		{"each has a Pod, with logs, exec and port-forward", podOnEach},
@@ -68,11 +65,7 @@ func TestLongNodes(t *testing.T) {
 		{"the Pods of a lost node are replaced when it is out of service", outOfService},
 		{"keelson killed, the nodes keep running, and one that is off stays off", keelsonKilledWithThree},
 		{"down leaves nothing, up has fewer nodes", upWithTwo},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // later steps depend on this one
-		}
-	}
+	})
 }
 
 func (u *user) upWith(t *testing.T, nodes int) string {

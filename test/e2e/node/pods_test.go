@@ -50,22 +50,8 @@ spec:
 // TestLongMachinesInPods is the life of a VirtualMachine of the driver pod on a real node, in a namespace that enforces Pod Security
 // "restricted".
 func TestLongMachinesInPods(t *testing.T) {
-	if os.Getenv(appsVariable) != "" {
-		t.Skip("the image of the launcher is built with Go, which this machine does not have")
-	}
-	u := newUser(t)
-	t.Cleanup(func() { // before the instance stops
-		if t.Failed() {
-			u.Run(t, "kubectl", "get", "virtualmachine", "--output", "yaml")
-			u.Run(t, "kubectl", "describe", "pods,pvc")
-			u.Run(t, "kubectl", "logs", "--selector", ofMachines, "--tail=50")
-			u.Run(t, "kubectl", "get", "events")
-		}
-	})
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *user)
-	}{
+	u := newPodsUser(t)
+	u.steps(t, []step{
 		{"the images are built and loaded", upWithPods},
 		{"what the driver cannot do is refused", refusedInPods},
 		{"it is created, and its agent connects", createInPod},
@@ -92,11 +78,26 @@ func TestLongMachinesInPods(t *testing.T) {
 		{"a machine has new disks at each start", ephemeralInPod},
 		{"a machine downloads its image", imageInPod},
 		{"the manager killed as soon as a machine is created, it runs", createdAndKilledInPod},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // later steps depend on this one
-		}
+	})
+}
+
+// newPodsUser is like newUser, for tests of machines in Pods.
+func newPodsUser(t *testing.T) *user {
+	t.Helper()
+	if os.Getenv(appsVariable) != "" {
+		t.Skip("the image of the launcher is built with Go, which this machine does not have")
 	}
+	u := newUser(t)
+	t.Cleanup(func() { // before the instance stops
+		if t.Failed() {
+			u.Run(t, "kubectl", "get", "virtualmachine,vmsnap", "--output", "yaml")
+			u.Run(t, "kubectl", "describe", "pods,pvc")
+			u.Run(t, "kubectl", "logs", "--selector", ofMachines, "--tail=50")
+			u.Run(t, "kubectl", "logs", "--selector", ofSnapshots, "--tail=50")
+			u.Run(t, "kubectl", "get", "events")
+		}
+	})
+	return u
 }
 
 // startPods starts the instance, or only its manager if the rest runs.

@@ -23,10 +23,7 @@ func TestLongNodeWithoutIptables(t *testing.T) {
 	}
 	u := newUser(t)
 	u.without = []string{"iptables"}
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *user)
-	}{
+	u.steps(t, []step{
 		{"it is ready, and is reported as real", up},
 		{"it uses nft", hasNft},
 		{"an image is loaded", func(t *testing.T, u *user) { u.loadApp(t, "v1") }},
@@ -38,11 +35,7 @@ func TestLongNodeWithoutIptables(t *testing.T) {
 		{"a Pod has a port of the node", hostPort},
 		{"the containers of a Foo respond through a Service", foo},
 		{"down leaves nothing, up has the Pods again", downAndUp},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // later steps depend on this one
-		}
-	}
+	})
 }
 
 // hasNft checks that the node has created its rules with nft.

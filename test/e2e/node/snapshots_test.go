@@ -18,22 +18,8 @@ const ofSnapshots = "cloudnative.tw/virtualmachinesnapshot-uid"
 
 // TestLongSnapshotsInPods takes snapshots of a machine in a Pod on a real node, in a namespace that enforces Pod Security "restricted".
 func TestLongSnapshotsInPods(t *testing.T) {
-	if os.Getenv(appsVariable) != "" {
-		t.Skip("the image of the launcher is built with Go, which this machine does not have")
-	}
-	u := newUser(t)
-	t.Cleanup(func() { // before the instance stops
-		if t.Failed() {
-			u.Run(t, "kubectl", "get", "virtualmachines,virtualmachinesnapshots", "--output", "yaml")
-			u.Run(t, "kubectl", "describe", "pods,pvc")
-			u.Run(t, "kubectl", "logs", "--selector", ofSnapshots, "--tail=50")
-			u.Run(t, "kubectl", "get", "events")
-		}
-	})
-	for _, step := range []struct {
-		name string
-		run  func(*testing.T, *user)
-	}{
+	u := newPodsUser(t)
+	u.steps(t, []step{
 		{"the images are built and loaded", upWithPods},
 		{"a machine has data", dataInPod},
 		{"it is taken while the machine runs", takenRunningInPod},
@@ -43,11 +29,7 @@ func TestLongSnapshotsInPods(t *testing.T) {
 		{"it is taken with memory while the machine runs", takenWithMemoryInPod},
 		{"it is taken on a schedule", scheduledInPod},
 		{"deleted, they leave nothing", deletedSnapshotsInPod},
-	} {
-		if !t.Run(step.name, func(t *testing.T) { step.run(t, u) }) {
-			return // later steps depend on this one
-		}
-	}
+	})
 }
 
 // dataInPod creates a machine with a disk data that the guest has written to, and a file in its root file system.
