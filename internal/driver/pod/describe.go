@@ -15,9 +15,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
+// startTimeout is how long a Pod may wait for a node or its images before that counts as a failure. It continues to wait. Tests shorten it.
+var startTimeout = 30 * time.Second
+
 const (
-	// startTimeout is how long a Pod may wait for a node or its images before that counts as a failure. It continues to wait.
-	startTimeout = 30 * time.Second
 	// lostTimeout is how long after its grace period a Pod that is being deleted counts as on a lost node.
 	lostTimeout = 30 * time.Second
 	// attemptSuffix follows the name of a run in that of its failed start.

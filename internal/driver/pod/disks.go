@@ -146,7 +146,7 @@ func (d *Driver) makeClaims(ctx context.Context, machine, before *backend.Machin
 		claim := claims[disk.Name]
 		switch {
 		case claim == nil && hasClaimed(before, disk.Name):
-			return fmt.Errorf("the PersistentVolumeClaim %s/%s with the %s disk is gone; restore it, or delete the VirtualMachine", machine.Namespace, claimName(machine.UID, disk.Name), disk.Name)
+			return errLostClaim(machine, disk.Name)
 		case claim == nil:
 			if claims[disk.Name], err = d.makeClaim(ctx, machine, disk); err != nil {
 				return err
@@ -162,6 +162,12 @@ func (d *Driver) makeClaims(ctx context.Context, machine, before *backend.Machin
 		}
 	}
 	return nil
+}
+
+// errLostClaim returns the error for a machine that has lost the claim of a disk.
+func errLostClaim(machine *backend.Machine, disk string) error {
+	return fmt.Errorf("the PersistentVolumeClaim %s/%s with the %s disk is gone; restore it, or delete the VirtualMachine",
+		machine.Namespace, claimName(machine.UID, disk), disk)
 }
 
 // growClaims grows the claims of a machine, and sets the sizes of its disks to what their claims have room for. If the API server

@@ -48,6 +48,8 @@ type cluster struct {
 	expands atomic.Bool
 	// jobs returns the result of a job; nil while it is being done.
 	jobs atomic.Pointer[func(*launcher.Job) *launcher.JobResult]
+	// jobsWait means that the Pods of jobs find no node.
+	jobsWait atomic.Bool
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -202,6 +204,10 @@ func (c *cluster) syncClaims(ctx context.Context, namespace string) error {
 func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	pods := c.api.CoreV1().Pods(pod.Namespace)
 	switch {
+	case pod.Spec.NodeName == "" && pod.Labels[labelSnapshot] != "" && c.jobsWait.Load():
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too big"}}
+		_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+		return err
 	case pod.Spec.NodeName == "":
 		return pods.Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name, UID: pod.UID}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeName}}, metav1.CreateOptions{})
 	case pod.DeletionTimestamp != nil && isOver(pod):

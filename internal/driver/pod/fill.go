@@ -153,6 +153,8 @@ func describeFill(s *backend.Server, rec *record, pod *corev1.Pod, now time.Time
 	switch {
 	case pod == nil || !rec.Fill.isFor(pod):
 		// The next call of the driver makes it.
+	case task == backend.TaskRestore && whyFillWaits(pod, now) != "":
+		// The next call of the driver says so, unless the restore was withdrawn.
 	case !isOver(pod) || rec.settles(pod):
 		s.Task, s.Progress = task, fillProgress(pod, now)
 	case task == backend.TaskCreate:
@@ -166,14 +168,21 @@ func fillProgress(pod *corev1.Pod, now time.Time) string {
 	if isLost(pod, now) {
 		return fmt.Sprintf("node %s does not confirm that the Pod %s has ended", pod.Spec.NodeName, pod.Name)
 	}
-	if status := machineStatus(pod); !isOver(pod) && (status == nil || status.State.Running == nil) {
-		var waiting backend.Server
-		describeStart(&waiting, pod, status, now)
-		if waiting.Ended != nil {
-			return fmt.Sprintf("the Pod %s, which copies the disks of the snapshot, waits: %s", pod.Name, waiting.Ended.Message)
-		}
+	return cmp.Or(whyFillWaits(pod, now), "the disks of the snapshot are being copied")
+}
+
+// whyFillWaits returns why a Pod that copies disks has not begun for long; empty if it has, is ending, or has not waited for long.
+func whyFillWaits(pod *corev1.Pod, now time.Time) string {
+	status := machineStatus(pod)
+	if isOver(pod) || status != nil && status.State.Running != nil {
+		return ""
 	}
-	return "the disks of the snapshot are being copied"
+	var waiting backend.Server
+	describeStart(&waiting, pod, status, now)
+	if waiting.Ended == nil {
+		return ""
+	}
+	return fmt.Sprintf("the Pod %s, which copies the disks of the snapshot, waits: %s", pod.Name, waiting.Ended.Message)
 }
 
 // endFill records how a fill has ended, given the Pod of the last run, which may be nil. A machine that was restored is off, as the saved

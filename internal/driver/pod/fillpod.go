@@ -20,25 +20,26 @@ func (d *Driver) readFill(ctx context.Context, from client.Reader, id backend.Id
 }
 
 // beginFill creates the Pod that does the fill of a record, unless there is one. It deletes that of an attempt that has failed.
-func (d *Driver) beginFill(ctx context.Context, rec *record) error {
+func (d *Driver) beginFill(ctx context.Context, secret *corev1.Secret, rec *record) error {
 	id := rec.Machine.Identity
 	pod, err := d.readFill(ctx, d.client, id)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case pod == nil:
-	case !isOver(pod):
-		return backend.ErrInProgress
-	case rec.Fill.isFor(pod) && rec.settles(pod):
-		return errors.Join(d.settleFill(ctx, id), backend.ErrInProgress)
-	default:
-		if failure, _ := endOfFill(pod); rec.Fill.Token != "" && rec.Fill.isFor(pod) && time.Since(endedAt(pod, time.Now())) < fillRetryInterval {
-			return fmt.Errorf("restore the machine: %s", failure)
-		}
-		if gone, err := d.clear(ctx, pod); err != nil || !gone {
+	}
+	if pod != nil {
+		if gone, err := d.endAttempt(ctx, rec, pod); err != nil || !gone {
 			return err
 		}
-		step("old fill Pod deleted")
+	}
+	if rec.Fill.Token != "" { // a new machine gets its claims again
+		lost, err := d.lostClaim(ctx, rec)
+		if err != nil {
+			return err
+		}
+		if lost != "" {
+			rec.endFill(lost, nil, time.Now())
+			return d.writeRecord(ctx, secret, rec, seedOf(secret))
+		}
 	}
 	next, err := newFillPod(rec, d.images, d.kvm)
 	if err != nil {
@@ -55,11 +56,74 @@ func (d *Driver) beginFill(ctx context.Context, rec *record) error {
 	return backend.ErrInProgress
 }
 
-// awaitFill reports whether the fill of a machine is not over, or its end is not recorded, which this does.
+// endAttempt ends the attempt of a Pod to do the fill of a record, if it has failed. It reports whether the Pod is gone; the error is an
+// ErrInProgress while it does the fill.
+func (d *Driver) endAttempt(ctx context.Context, rec *record, pod *corev1.Pod) (gone bool, err error) {
+	id, now := rec.Machine.Identity, time.Now()
+	isIts := rec.Fill.isFor(pod)
+	switch why := whyFillWaits(pod, now); {
+	case rec.Fill.Token != "" && isIts && why != "":
+		lost, err := d.lostClaim(ctx, rec)
+		if err == nil && lost == "" {
+			err = errors.New(why)
+		}
+		if err != nil {
+			return false, err
+		}
+		return d.endFillPod(ctx, pod) // only then can the failure be recorded: it would begin if the claim were restored
+	case !isOver(pod):
+		return false, backend.ErrInProgress
+	case isIts && rec.settles(pod):
+		return false, errors.Join(d.settleFill(ctx, id), backend.ErrInProgress)
+	}
+	if failure, _ := endOfFill(pod); rec.Fill.Token != "" && isIts && now.Sub(endedAt(pod, now)) < fillRetryInterval {
+		return false, fmt.Errorf("restore the machine: %s", failure)
+	}
+	if gone, err = d.clear(ctx, pod); gone && err == nil {
+		step("old fill Pod deleted")
+	}
+	return gone, err
+}
+
+// lostClaim returns which claim of the fill of a record is gone, and what to do; empty if none is.
+func (d *Driver) lostClaim(ctx context.Context, rec *record) (string, error) {
+	machine, of := &rec.Machine, rec.Fill.Snapshot
+	claims, err := d.claims(ctx, machine.Identity)
+	if err != nil {
+		return "", err
+	}
+	for _, disk := range claimedDisks(machine) {
+		if isGone(claims[disk.Name]) {
+			return errLostClaim(machine, disk.Name).Error(), nil
+		}
+	}
+	claim, err := d.snapshotClaim(ctx, of)
+	if err == nil && isGone(claim) {
+		return fmt.Sprintf("the PersistentVolumeClaim %s/%s with the snapshot %s is gone; restore it, or restore the machine from another snapshot",
+			of.Namespace, snapshotName(of.UID), of.Name), nil
+	}
+	return "", err
+}
+
+// isGone reports whether no Pod can use a claim, which may be nil, any more.
+func isGone(claim *corev1.PersistentVolumeClaim) bool {
+	return claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase == corev1.ClaimLost
+}
+
+// awaitFill reports whether the fill of a machine is not over, or its end is not recorded, which this does. A restore that is not wanted
+// any more ends if it has not begun.
 func (d *Driver) awaitFill(ctx context.Context, rec *record) (isBusy bool, err error) {
 	pod, err := d.readFill(ctx, d.client, rec.Machine.Identity)
-	if err != nil || pod == nil || isOver(pod) && !rec.settles(pod) {
+	if err != nil || pod == nil {
 		return false, err
+	}
+	hasFailed := isOver(pod) && !rec.settles(pod)
+	switch {
+	case rec.Fill.Token != "" && (hasFailed || whyFillWaits(pod, time.Now()) != ""):
+		gone, err := d.endFillPod(ctx, pod)
+		return !gone, err
+	case hasFailed:
+		return false, nil // the Pod says why
 	}
 	return true, d.settleFill(ctx, rec.Machine.Identity)
 }
@@ -146,12 +210,18 @@ func (d *Driver) settleFill(ctx context.Context, id backend.Identity) error {
 // removeFill ends the fill of a machine that is deleted. It reports whether its Pod is gone.
 func (d *Driver) removeFill(ctx context.Context, id backend.Identity) (gone bool, err error) {
 	pod, err := d.readFill(ctx, d.cache, id)
-	switch {
-	case err != nil || pod == nil:
+	if err != nil || pod == nil {
 		return err == nil, err
-	case isOver(pod):
+	}
+	return d.endFillPod(ctx, pod)
+}
+
+// endFillPod ends a fill. It reports whether its Pod is gone; otherwise, the error is an ErrInProgress.
+func (d *Driver) endFillPod(ctx context.Context, pod *corev1.Pod) (gone bool, err error) {
+	if isOver(pod) {
 		return d.clear(ctx, pod)
-	case pod.DeletionTimestamp == nil:
+	}
+	if pod.DeletionTimestamp == nil {
 		if err := d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
 			return false, typed("delete the Pod "+pod.Name, err)
 		}

@@ -66,7 +66,7 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 	if err != nil || rec.Fill == nil {
 		return err
 	}
-	return d.beginFill(ctx, rec)
+	return d.beginFill(ctx, secret, rec)
 }
 
 // findSnapshot returns a snapshot in a namespace; a nil record if it does not have it, or it is not taken or being deleted.

@@ -32,7 +32,7 @@ func (d *Driver) RestoreServer(ctx context.Context, id backend.Identity, restore
 	case pod != nil && !isOver(pod):
 		return fmt.Errorf("machine %s is on: it is restored when it is off", id.Name)
 	case rec.Fill != nil && rec.Fill.Token == restore.Token:
-		return d.beginFill(ctx, rec)
+		return d.beginFill(ctx, secret, rec)
 	case rec.Fill != nil:
 		// An earlier request that was not withdrawn in time comes to its end.
 		if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
@@ -54,7 +54,7 @@ func (d *Driver) RestoreServer(ctx context.Context, id backend.Identity, restore
 	if rec.Fill == nil {
 		return nil
 	}
-	return d.beginFill(ctx, rec)
+	return d.beginFill(ctx, secret, rec)
 }
 
 // newRestore returns the fill that restores a machine from a snapshot; a nil record means that there is none.
