@@ -2,6 +2,7 @@ package pod
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -22,8 +23,16 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 	}
 	rec := &record{}
 	if secret != nil {
-		if rec, err = recordOf(secret); err != nil || rec.Fill == nil {
+		if rec, err = recordOf(secret); err != nil || rec.Fill == nil || rec.Fill.Token != "" {
 			return err // it is complete
+		}
+		// The record has to say what a Pod does.
+		if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
+			return errors.Join(err, backend.ErrInProgress)
+		}
+		if rec.Fill.Snapshot.UID != given.Snapshot { // it may have disks of that one
+			return &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("an earlier attempt to make the machine was from another snapshot %s, which is "+
+				"gone: delete the VirtualMachine and create it again", rec.Fill.Snapshot.Name)}
 		}
 	}
 	id, snapshot, err := d.findSnapshot(ctx, given.Namespace, given.Snapshot)

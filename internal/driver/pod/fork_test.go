@@ -330,3 +330,34 @@ func TestForkIsRefusedOrDeleted(t *testing.T) {
 	}
 	c.deleteTaken(id)
 }
+
+// All disks of a machine are of one snapshot, and the record says what its Pod does, whatever else is wanted meanwhile.
+func TestForkIsOfOneSnapshot(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	first := c.machine(uuid.NewUUID())
+	first.Disks = []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}
+	id := c.taken(&first)
+	fork := c.forkOf(id)
+	c.fills(nil)
+	c.must("Create", c.driver.Create(t.Context(), fork))
+	later := fork
+	later.Disks = first.Disks
+	if err := c.driver.Create(t.Context(), later); !errors.Is(err, backend.ErrInProgress) {
+		t.Errorf("Create with another disk: %v", err)
+	}
+	if _, rec, err := c.driver.find(t.Context(), fork.Identity); err != nil || !slices.Equal(rec.Fill.Disks, []string{rootDisk}) {
+		t.Errorf("the record has %+v, %v", rec.Fill, err)
+	}
+	c.fills(&launcher.JobResult{Error: "the volume has no room"})
+	c.until(fork, "it has failed", func(s backend.Server) bool { return s.Ended != nil })
+	c.deleteTaken(id)
+	id = c.taken(&first)
+	later.Snapshot = id.UID
+	var wrong *backend.FieldError
+	if err := c.driver.Create(t.Context(), later); !errors.As(err, &wrong) || wrong.Field != "spec.image.snapshot" {
+		t.Errorf("Create from another snapshot: %v", err)
+	}
+	c.deleted(&fork)
+	c.deleteTaken(id)
+}
