@@ -3,6 +3,7 @@ package launcher
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -209,5 +210,18 @@ func TestIsFull(t *testing.T) {
 		if isFull(err) != want {
 			t.Errorf("%v: %t", err, !want)
 		}
+	}
+}
+
+// The report of a machine that has ended is one that kubelet keeps, however long the address of its image is.
+func TestReportOfALongAddress(t *testing.T) {
+	m := newMachine(t)
+	m.definition.ImageURL, m.definition.DiskBytes = "http://127.0.0.1:1/"+strings.Repeat("a", 2000), 8<<20
+	m.definition.ImageSHA256, m.definition.NoAgent = digest("x"), true
+	m.run()
+	ended := m.awaitEnd()
+	raw, err := json.Marshal(ended)
+	if err != nil || len(raw) > 4096 || ended.Cause != CauseStartFailed || !strings.Contains(ended.Message, "connection refused") {
+		t.Errorf("the report has %d bytes: %s, %v", len(raw), raw, err)
 	}
 }

@@ -75,7 +75,7 @@ func RunJob(ctx context.Context, job Job, dirs Dirs, messages io.Writer) JobResu
 	}
 	if err != nil {
 		_, _ = fmt.Fprintf(messages, "The job has failed: %v\n", err) // a message only
-		return JobResult{Error: err.Error()}
+		return JobResult{Error: ending(err.Error())}
 	}
 	return result
 }

@@ -109,7 +109,8 @@ func newLauncher(definition Definition, dirs Dirs, console *os.File, messages io
 }
 
 // serve runs the machine, and serves kubelet, the manager and those who take snapshots.
-func (l *launcher) serve(ctx context.Context) Ended {
+func (l *launcher) serve(ctx context.Context) (ended Ended) {
+	defer func() { ended.Message = ending(ended.Message) }()
 	if l.definition.ImageURL != "" {
 		l.access.setProgress("its disk is being prepared") // until prepare has ended
 	}
