@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -185,8 +186,12 @@ func (d *Driver) askSleep(ctx context.Context, id backend.Identity, uid types.UI
 }
 
 // recordSleep records the size of the saved memory of a machine that is asleep, or that it is not: then report is nil, or has another
-// cause.
+// cause. Nobody else would do so after a conflict.
 func (d *Driver) recordSleep(ctx context.Context, id backend.Identity, report *launcher.Ended) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error { return d.tryRecordSleep(ctx, id, report) })
+}
+
+func (d *Driver) tryRecordSleep(ctx context.Context, id backend.Identity, report *launcher.Ended) error {
 	secret, rec, err := d.find(ctx, id)
 	if errors.Is(err, backend.ErrNotFound) {
 		return nil // it was deleted meanwhile

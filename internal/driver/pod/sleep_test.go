@@ -1,14 +1,18 @@
 package pod
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
@@ -99,12 +103,27 @@ func TestAsleepWithoutPod(t *testing.T) {
 	c.remove(machine)
 }
 
-// A machine that cannot fall asleep runs on, and the next call says why.
+// conflicting is a client whose second update meets a conflict.
+type conflicting struct {
+	client.Client
+	updates atomic.Int64
+}
+
+// Update implements client.Client.
+func (c *conflicting) Update(ctx context.Context, object client.Object, options ...client.UpdateOption) error {
+	if c.updates.Add(1) == 2 {
+		return apierrors.NewConflict(corev1.Resource("secrets"), object.GetName(), errors.New("it has changed"))
+	}
+	return c.Client.Update(ctx, object, options...)
+}
+
+// A machine that cannot fall asleep runs on, and the next call says why. That it does is recorded even if its record changes meanwhile.
 func TestSleepFails(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.running()
 	c.launchers.refuseSleep("the volume has no room")
+	c.driver.client = &conflicting{Client: c.driver.client}
 	c.must("Sleep", c.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	var err error
 	harness.Eventually(t, "the attempt has failed", func() bool {
