@@ -4,6 +4,7 @@ package atomicfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -80,6 +81,25 @@ func rename(from, to string) error {
 		return err
 	}
 	return os.Rename(from, to)
+}
+
+// Place gives the complete file at part the name path, durably: after a power cut, there is all of it, or what was there before. It may be
+// repeated: a file that has its name already is no error.
+func Place(part, path string) error {
+	err := Fault("sync", part)
+	if err == nil {
+		err = SyncFile(part)
+	}
+	if err == nil {
+		err = rename(part, path)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		_, err = os.Lstat(path)
+	}
+	if err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
 }
 
 // SyncFile makes the content of a file durable.

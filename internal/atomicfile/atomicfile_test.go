@@ -73,6 +73,32 @@ func TestWriteSyncsInOrder(t *testing.T) {
 	}
 }
 
+// Place makes the content durable before its name, and the name afterwards, also if it is repeated.
+func TestPlaceSyncsInOrder(t *testing.T) {
+	dir := t.TempDir()
+	part, path := filepath.Join(dir, "disk.part"), filepath.Join(dir, "disk")
+	if err := Place(part, path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without any file: %v", err)
+	}
+	if err := os.WriteFile(part, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	interceptDisk(t, func(name, file string) error {
+		got = append(got, name+" "+filepath.Base(file))
+		return nil
+	})
+	for _, want := range [][]string{{"sync disk.part", "rename disk", "syncdir " + filepath.Base(dir)}, {"sync disk.part", "syncdir " + filepath.Base(dir)}} {
+		got = nil
+		if err := Place(part, path); err != nil || content(t, path) != "new" {
+			t.Errorf("the file has %q, %v", content(t, path), err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("operations (-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestWriteThatFailsLeavesTheOldFile(t *testing.T) {
 	for _, failing := range []string{"create", "write", "sync", "rename"} {
 		t.Run(failing, func(t *testing.T) {

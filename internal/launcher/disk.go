@@ -134,10 +134,7 @@ func (l *launcher) makeDisk(ctx context.Context, disk Disk) error {
 	if err := qemuImg(ctx, args...); err != nil {
 		return err
 	}
-	if err := os.Rename(part, path); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(filepath.Dir(path))
+	return atomicfile.Place(part, path)
 }
 
 // growDisk grows a disk to a size; it never shrinks.

@@ -58,7 +58,7 @@ func (fill *Fill) run(ctx context.Context, dirs Dirs, messages io.Writer) error 
 		if err := f.copy(ctx, disk, part, disk.Bytes); err != nil {
 			return err
 		}
-		if err := errors.Join(os.Rename(part, f.diskPath(disk)), atomicfile.SyncDir(filepath.Dir(part))); err != nil {
+		if err := atomicfile.Place(part, f.diskPath(disk)); err != nil {
 			return err
 		}
 		step("disk filled")
@@ -193,8 +193,8 @@ func (l *launcher) finishRestore(disks []Disk) error {
 		}
 		for _, disk := range disks { // one that was removed from the machine is gone
 			if slices.Contains(decided.Disks, disk.Name) {
-				if err := putInPlace(l.diskPath(disk)); err != nil {
-					return err
+				if err := atomicfile.Place(l.diskPath(disk)+restoreSuffix, l.diskPath(disk)); err != nil {
+					return fmt.Errorf("put the disk %s of the snapshot in place: %w", disk.Name, err)
 				}
 				step("disk restored")
 			}
@@ -219,7 +219,8 @@ func (l *launcher) restoreMemory(disks []Disk, saved *savedMemory) error {
 		savedmemory.Remove(l.dirs.Disk)
 		return nil
 	}
-	err := putInPlace(filepath.Join(l.dirs.Disk, savedmemory.File))
+	memory := filepath.Join(l.dirs.Disk, savedmemory.File)
+	err := atomicfile.Place(memory+restoreSuffix, memory)
 	var paths []string
 	for _, disk := range disks {
 		paths = append(paths, l.diskPath(disk))
@@ -277,21 +278,6 @@ func checkRestored(dirs Dirs, disks []string) error {
 		if len(decided.Disks) > 0 {
 			return errors.New("a restore of the machine was interrupted, which is completed when the machine starts: start it, or wait for the restore")
 		}
-	}
-	return nil
-}
-
-// putInPlace replaces a disk by its copy for a restore, durably.
-func putInPlace(path string) error {
-	err := os.Rename(path+restoreSuffix, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Lstat(path) // it is in place already
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(filepath.Dir(path))
-	}
-	if err != nil {
-		return fmt.Errorf("put the file %s of the snapshot in place: %w", filepath.Base(path), err)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -100,28 +99,13 @@ func (l *launcher) convert(ctx context.Context, image, path string) error {
 	if err := qemuImg(ctx, "resize", "-q", "-f", diskimage.Qcow2, part, strconv.FormatInt(l.definition.DiskBytes, 10)); err != nil {
 		return err
 	}
-	if err := syncFile(part); err != nil {
-		return err
-	}
-	if err := os.Rename(part, path); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(filepath.Dir(path))
+	return atomicfile.Place(part, path)
 }
 
 // isFull reports whether an error, of this program or of qemu-img, means that a volume is full.
 func isFull(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
 		err != nil && (strings.Contains(err.Error(), "No space left on device") || strings.Contains(err.Error(), "Disk quota exceeded"))
-}
-
-// syncFile makes the content of a file durable.
-func syncFile(path string) error {
-	file, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	return errors.Join(file.Sync(), file.Close())
 }
 
 // sizeIn returns the size that a guest sees of an image.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -221,6 +222,25 @@ func severalImages(m *machine) {
 		if err := os.WriteFile(filepath.Join(m.dirs.Image, name), nil, 0o600); err != nil {
 			m.Fatal(err)
 		}
+	}
+}
+
+// A new disk is complete when it has its name, also after a power cut: an empty file would keep the machine from starting for ever.
+func TestNewDiskIsDurable(t *testing.T) {
+	m := newMachine(t)
+	var got []string
+	before := atomicfile.Fault
+	t.Cleanup(func() { atomicfile.Fault = before })
+	atomicfile.Fault = func(operation, path string) error {
+		got = append(got, operation+" "+filepath.Base(path))
+		return nil
+	}
+	l := &launcher{dirs: m.dirs, definition: Definition{DiskBytes: 8 << 20}}
+	if err := l.makeDisks(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"sync root.qcow2.part", "rename root.qcow2", "syncdir " + filepath.Base(m.dirs.Disk)}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

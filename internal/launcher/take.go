@@ -261,7 +261,7 @@ func (t *Taken) finish(dir string) error {
 	}
 	for _, name := range names {
 		path := filepath.Join(dir, name)
-		if err := syncFile(path); err != nil {
+		if err := atomicfile.SyncFile(path); err != nil {
 			return err
 		}
 		var info syscall.Stat_t

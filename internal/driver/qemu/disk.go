@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -146,10 +145,7 @@ func (d *Driver) createFile(ctx context.Context, disk string, user *sandbox.User
 	if _, err := runImageTool(ctx, d.imageTool, spec, args...); err != nil {
 		return err
 	}
-	if err := os.Rename(disk+".new", disk); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(filepath.Dir(disk))
+	return atomicfile.Place(disk+".new", disk)
 }
 
 // growDisk grows a disk of a machine that is off, in the file name, to size.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -94,8 +93,5 @@ func (d *Driver) copyDisk(ctx context.Context, from, to string, progress func(pe
 		return errors.Join(err, os.Remove(part))
 	}
 	step("disk copied")
-	if err := os.Rename(part, to); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(filepath.Dir(to))
+	return atomicfile.Place(part, to)
 }

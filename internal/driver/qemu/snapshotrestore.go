@@ -2,9 +2,7 @@ package qemu
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -203,9 +201,6 @@ func (m *machine) finishRestore() error {
 		}
 		step("memory restored")
 	}
-	if err := atomicfile.SyncDir(m.dir); err != nil {
-		return fmt.Errorf("put the disks of the snapshot in place: %w", err)
-	}
 	stamps, err := savedmemory.Stamp(m.dir, paths)
 	if err != nil {
 		return fmt.Errorf("put the disks of the snapshot in place: %w", err)
@@ -231,11 +226,7 @@ func (m *machine) finishRestore() error {
 
 // putInPlace replaces a file by its copy for a restore.
 func putInPlace(path string) error {
-	err := os.Rename(path+restoreSuffix, path)
-	if errors.Is(err, fs.ErrNotExist) {
-		_, err = os.Lstat(path) // it is in place already
-	}
-	if err != nil {
+	if err := atomicfile.Place(path+restoreSuffix, path); err != nil {
 		return fmt.Errorf("put the file %s of the snapshot in place: %w", filepath.Base(path), err)
 	}
 	return nil

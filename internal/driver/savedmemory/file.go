@@ -46,17 +46,7 @@ func write(ctx context.Context, file, stream *os.File, count func(int64) error) 
 
 // Keep makes the file of write the saved memory, durably. If it fails, there is none.
 func Keep(dir string) error {
-	part := filepath.Join(dir, Part)
-	err := atomicfile.Fault("sync", part)
-	if err == nil {
-		err = atomicfile.SyncFile(part)
-	}
-	if err == nil {
-		err = os.Rename(part, filepath.Join(dir, File))
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(dir)
-	}
+	err := atomicfile.Place(filepath.Join(dir, Part), filepath.Join(dir, File))
 	if err != nil {
 		Remove(dir)
 	}
