@@ -133,6 +133,9 @@ type restoring struct {
 
 // restore replaces the disks of a machine by those of a snapshot. Until it writes the decision, it changes nothing.
 func (f *filler) restore(ctx context.Context) error {
+	if len(f.copied()) == 0 {
+		return errors.New("the machine has none of the disks in the snapshot any more")
+	}
 	if err := f.finishRestore(f.fill.Disks); err != nil {
 		return err
 	}
@@ -140,6 +143,7 @@ func (f *filler) restore(ctx context.Context) error {
 	if last, err := readRestoring(record); err != nil || last.Token == f.fill.Token {
 		return err
 	}
+	decided := &restoring{Token: f.fill.Token}
 	for _, disk := range f.copied() {
 		present, err := virtualSize(f.diskPath(disk))
 		if err != nil {
@@ -149,8 +153,8 @@ func (f *filler) restore(ctx context.Context) error {
 			f.removeCopies(f.fill.Disks)
 			return err
 		}
+		decided.Disks = append(decided.Disks, disk.Name)
 	}
-	decided := &restoring{Token: f.fill.Token, Disks: f.fill.From}
 	if f.fill.Memory != nil {
 		if err := f.copyMemory(ctx); err != nil {
 			f.removeCopies(f.fill.Disks)

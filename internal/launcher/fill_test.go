@@ -220,6 +220,7 @@ func TestFillThatFails(t *testing.T) {
 			return nil
 		}},
 		{"missing", "", "the data disk of the snapshot", func(f *filled) error { return os.Remove(f.taken("data")) }},
+		{"no disks", "once", "none of the disks", func(f *filled) error { f.fill.Disks = nil; return nil }},
 		{"no decision", "once", "record the restore", func(*filled) error {
 			atomicfile.Fault = func(operation, path string) error {
 				if operation == "sync" && filepath.Base(path) == restoreFile+atomicfile.Suffix {
