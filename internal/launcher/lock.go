@@ -47,21 +47,32 @@ func tryLock(dir string, how int) (*os.File, error) {
 // by force: then the API server no longer has the Pod, so that the next one starts, but its containers have not ended yet. QEMU inherits
 // the lock, so that it also lasts until QEMU has ended.
 func (l *launcher) lockVolume(ctx context.Context, dir string) error {
-	ticker := time.NewTicker(lockInterval)
-	defer ticker.Stop()
-	for begun, told := time.Now(), false; ; {
+	told := false
+	err := retry(ctx, lockTimeout, func() error {
 		file, err := tryLock(dir, syscall.LOCK_EX)
-		switch {
-		case err == nil:
+		if err == nil {
 			l.locks = append(l.locks, file)
-			return nil
-		case !errors.Is(err, errLocked):
-			return err
-		case time.Since(begun) > lockTimeout:
-			return errors.New("an earlier run of this machine, which has not ended, or a snapshot that is being taken, uses it")
-		case !told:
+		}
+		if errors.Is(err, errLocked) && !told {
 			told = true
 			_, _ = fmt.Fprintln(l.messages, "An earlier run of this machine uses its disks, or a snapshot of them is being taken. Waiting for its end.") // a message only
+		}
+		return err
+	}, errLocked)
+	if errors.Is(err, errLocked) {
+		return errors.New("an earlier run of this machine, which has not ended, or a snapshot that is being taken, uses it")
+	}
+	return err
+}
+
+// retry repeats what fails because of a reason, until that takes too long.
+func retry(ctx context.Context, timeout time.Duration, do func() error, reason error) error {
+	ticker := time.NewTicker(lockInterval)
+	defer ticker.Stop()
+	for begun := time.Now(); ; {
+		err := do()
+		if !errors.Is(err, reason) || time.Since(begun) > timeout {
+			return err
 		}
 		select {
 		case <-ctx.Done():

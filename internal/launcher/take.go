@@ -67,28 +67,11 @@ func (t *Take) run(ctx context.Context, dirs Dirs) (*Taken, error) {
 
 // awaitLock locks a volume, and waits for a Take that was deleted by force and has not ended.
 func awaitLock(ctx context.Context, dir string) (lock *os.File, err error) {
-	err = retry(ctx, func() error {
+	err = retry(ctx, takeTimeout, func() error {
 		lock, err = tryLock(dir, syscall.LOCK_EX)
 		return err
 	}, errLocked)
 	return lock, err
-}
-
-// retry repeats what fails because of a reason, until that takes too long.
-func retry(ctx context.Context, do func() error, reason error) error {
-	ticker := time.NewTicker(lockInterval)
-	defer ticker.Stop()
-	for begun := time.Now(); ; {
-		err := do()
-		if !errors.Is(err, reason) || time.Since(begun) > takeTimeout {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
 }
 
 // copy copies the disks: their files if the machine is off or asleep, and otherwise by its launcher.
@@ -96,7 +79,7 @@ func (t *Take) copy(ctx context.Context, dirs Dirs) (taken *Taken, err error) {
 	if len(t.Disks) == 0 {
 		return nil, errors.New("the machine has no disks")
 	}
-	err = retry(ctx, func() error {
+	err = retry(ctx, takeTimeout, func() error {
 		locks, err := t.lock(dirs)
 		if err == nil {
 			defer closeAll(locks)
