@@ -2,7 +2,6 @@ package launcher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -17,9 +16,6 @@ const hardwareAddress = "52:54:00:12:34:56"
 
 // forkTimeout is savedmemory.ForkTimeout. Tests shorten it.
 var forkTimeout = savedmemory.ForkTimeout
-
-// errUnnamed is why the memory of a machine is in no snapshot.
-var errUnnamed = errors.New("the guest does not know yet which machine it is")
 
 // Identity identifies a machine.
 type Identity struct {

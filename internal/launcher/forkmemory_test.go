@@ -201,7 +201,7 @@ func TestForkFallsAsleepWithoutItsName(t *testing.T) {
 		t.Helper()
 		job := m.taking()
 		job.Take.Memory, m.dirs.Snapshot = true, t.TempDir()
-		if result := RunJob(t.Context(), job, m.dirs, io.Discard); !strings.Contains(result.Error, errUnnamed.Error()) {
+		if result := RunJob(t.Context(), job, m.dirs, io.Discard); !strings.Contains(result.Error, savedmemory.ErrUnnamed.Error()) {
 			t.Errorf("a snapshot with memory: %+v", result)
 		}
 	}

@@ -76,7 +76,7 @@ func copyMemory(ctx context.Context, dirs Dirs) (*savedmemory.Memory, error) {
 		return nil, fmt.Errorf("read the saved memory: %w", err)
 	}
 	if saved.GuestOf != nil {
-		return nil, errUnnamed
+		return nil, savedmemory.ErrUnnamed
 	}
 	file, err := newSnapshotFile(dirs, savedmemory.File)
 	if err != nil {

@@ -217,7 +217,7 @@ func (l *launcher) take(ctx context.Context, cancel context.CancelCauseFunc, con
 		return fmt.Errorf("%d files were received for %d disks", len(files), len(disks))
 	}
 	if len(files) > len(disks) && l.unnamed.Load() {
-		return errUnnamed
+		return savedmemory.ErrUnnamed
 	}
 	step("files received")
 	copied, err := l.copyDisks(ctx, monitor, disks, files)

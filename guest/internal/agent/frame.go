@@ -6,7 +6,7 @@ import (
 )
 
 // maxRequest is the longest request that is read, in bytes. The longest that we
-// understand has less than 200.
+// understand has less than 300.
 const maxRequest = 64 << 10
 
 // sentinel is a byte that no JSON text has. A client sends it to end whatever half a

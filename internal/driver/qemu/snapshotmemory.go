@@ -49,7 +49,7 @@ func (m *machine) checkSnapshotMemory() error {
 		return fmt.Errorf("%w: the memory of a machine with UEFI firmware cannot be in a snapshot: create a VirtualMachineSnapshot without memory", backend.ErrInvalid)
 	}
 	if m.def.GuestForked || m.def.GuestWaits {
-		return errors.New("the guest does not know yet which machine it is")
+		return savedmemory.ErrUnnamed
 	}
 	for name, record := range m.def.DiskRecords {
 		if record.VirtualDiskUID != "" && record.Created {

@@ -19,6 +19,9 @@ const (
 	entropyBytes = 64
 )
 
+// ErrUnnamed is why the memory of a machine that goes on with that of another one is in no snapshot.
+var ErrUnnamed = errors.New("the guest does not know yet which machine it is; a snapshot with its memory can be taken when the machine is ready")
+
 // NewEntropy returns random bytes for a guest.
 func NewEntropy() []byte {
 	entropy := make([]byte, entropyBytes)
