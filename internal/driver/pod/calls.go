@@ -89,6 +89,16 @@ func (d *Driver) find(ctx context.Context, id backend.Identity) (*corev1.Secret,
 	return secret, rec, err
 }
 
+// current is find with the Pod of the machine; nil if there is none.
+func (d *Driver) current(ctx context.Context, id backend.Identity) (*corev1.Secret, *record, *corev1.Pod, error) {
+	secret, rec, err := d.find(ctx, id)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	pod, err := read[corev1.Pod](ctx, d.client, id)
+	return secret, rec, pod, err
+}
+
 // writeRecord replaces the record and the seed in a Secret, unless it has changed in the meantime.
 func (d *Driver) writeRecord(ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed) error {
 	if err := rec.putInto(secret, seed); err != nil {
@@ -134,11 +144,7 @@ func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Durat
 	if err := d.check(); err != nil {
 		return err
 	}
-	secret, rec, err := d.find(ctx, id)
-	if err != nil {
-		return err
-	}
-	pod, err := read[corev1.Pod](ctx, d.client, id)
+	secret, rec, pod, err := d.current(ctx, id)
 	if err != nil {
 		return err
 	}

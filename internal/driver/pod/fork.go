@@ -26,13 +26,8 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 		if rec, err = recordOf(secret); err != nil || rec.Fill == nil || rec.Fill.Token != "" {
 			return err // it is complete
 		}
-		// The record has to say what a Pod does.
-		if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
-			return errors.Join(err, backend.ErrInProgress)
-		}
-		if rec.Fill.Snapshot.UID != given.Snapshot { // it may have disks of that one
-			return &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("an earlier attempt to make the machine was from another snapshot %s, which is "+
-				"gone: delete the VirtualMachine and create it again", rec.Fill.Snapshot.Name)}
+		if err := d.checkAttempt(ctx, rec, given.Snapshot); err != nil {
+			return err
 		}
 	}
 	id, snapshot, err := d.findSnapshot(ctx, given.Namespace, given.Snapshot)
@@ -76,6 +71,19 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 		return err
 	}
 	return d.beginFill(ctx, secret, rec)
+}
+
+// checkAttempt returns an error if the earlier attempt to make a machine of a snapshot, which a record describes, does not let another one begin.
+func (d *Driver) checkAttempt(ctx context.Context, rec *record, snapshot types.UID) error {
+	// The record has to say what a Pod does.
+	if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
+		return errors.Join(err, backend.ErrInProgress)
+	}
+	if of := rec.Fill.Snapshot; of.UID != snapshot { // there may be disks of that one
+		return &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("an earlier attempt to make the machine was from another snapshot %s, which is gone: "+
+			"delete the VirtualMachine and create it again", of.Name)}
+	}
+	return nil
 }
 
 // findSnapshot returns a snapshot in a namespace; a nil record if it does not have it, or it is not taken or being deleted.

@@ -153,11 +153,7 @@ func (d *Driver) awaitLive(ctx context.Context, id backend.Identity) {
 // applyLive applies the changes of a machine to its Pod, and records that. again means that there is more to do later. Every step can be
 // repeated, so that it does not matter where a manager ends.
 func (d *Driver) applyLive(ctx context.Context, id backend.Identity) (again bool, err error) {
-	secret, rec, err := d.find(ctx, id)
-	if err != nil {
-		return false, err
-	}
-	pod, err := read[corev1.Pod](ctx, d.client, id)
+	secret, rec, pod, err := d.current(ctx, id)
 	if err != nil {
 		return false, err
 	}

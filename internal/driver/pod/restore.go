@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -16,11 +14,7 @@ func (d *Driver) RestoreServer(ctx context.Context, id backend.Identity, restore
 	if err := d.check(); err != nil {
 		return err
 	}
-	secret, rec, err := d.find(ctx, id)
-	if err != nil {
-		return err
-	}
-	pod, err := read[corev1.Pod](ctx, d.client, id)
+	secret, rec, pod, err := d.current(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -79,11 +79,7 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 	if err := d.check(); err != nil {
 		return err
 	}
-	secret, rec, err := d.find(ctx, id)
-	if err != nil {
-		return err
-	}
-	pod, err := read[corev1.Pod](ctx, d.client, id)
+	secret, rec, pod, err := d.current(ctx, id)
 	if err != nil {
 		return err
 	}

@@ -77,12 +77,7 @@ func (d *Driver) beforeStart(ctx context.Context, id backend.Identity) (*corev1.
 			return secret, rec, nil, nil
 		}
 	}
-	secret, rec, err := d.find(ctx, id)
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	pod, err := read[corev1.Pod](ctx, d.client, id)
-	return secret, rec, pod, err
+	return d.current(ctx, id)
 }
 
 // begin begins a run: its record, what is to be done then, and its Pod. before is how the machine was asleep; nil if it was not. It
