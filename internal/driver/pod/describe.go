@@ -19,8 +19,6 @@ import (
 var startTimeout = 30 * time.Second
 
 const (
-	// lostTimeout is how long after its grace period a Pod that is being deleted counts as on a lost node.
-	lostTimeout = 30 * time.Second
 	// attemptSuffix follows the name of a run in that of its failed start.
 	attemptSuffix = "-start"
 	// memorySuffix follows the name of a run in that of an attempt to go on after it with the memory in a snapshot.
@@ -79,8 +77,8 @@ func describeRun(rec *record, secret *corev1.Secret, pod *corev1.Pod, now time.T
 		}
 	case isLost(pod, now):
 		s.State = backend.StateUnknown
-		s.Message = fmt.Sprintf("node %s does not confirm that the Pod %s has ended. The machine is started again when the node is back or was deleted, "+
-			"or has the taint node.kubernetes.io/out-of-service", pod.Spec.NodeName, pod.Name)
+		s.Message = lostNode(pod) + ". A machine must not run twice, so it waits until the node answers again. If the node is off, set its taint " +
+			"node.kubernetes.io/out-of-service with the effect NoExecute; if it is gone for good, delete the Node: then the machine can start elsewhere"
 	case status == nil || status.State.Running == nil:
 		describeStart(&s, pod, status, now)
 	default:
@@ -102,11 +100,6 @@ func describeRun(rec *record, secret *corev1.Secret, pod *corev1.Pod, now time.T
 // isOver reports whether the containers of a Pod have certainly ended. Kubelet says so only then.
 func isOver(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
-}
-
-// isLost reports whether a Pod should have ended, and nobody confirms that.
-func isLost(pod *corev1.Pod, now time.Time) bool {
-	return pod.DeletionTimestamp != nil && now.Sub(pod.DeletionTimestamp.Time) > lostTimeout
 }
 
 // machineStatus returns the status of the container; nil if there is none.

@@ -37,6 +37,7 @@ func newWorld(t *testing.T) *world {
 		Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.0.0.7"}},
 		Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: w.ago(time.Minute)},
+			{Type: corev1.ContainersReady, Status: corev1.ConditionTrue, LastTransitionTime: w.ago(time.Minute)},
 		},
 		ContainerStatuses: []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: w.ago(90 * time.Second)}}}},
 	}
@@ -44,6 +45,14 @@ func newWorld(t *testing.T) *world {
 }
 
 func (w *world) ago(d time.Duration) metav1.Time { return metav1.NewTime(w.now.Add(-d)) }
+
+// unready makes the Pod one whose kubelet has found some time ago that it is not ready.
+func (w *world) unready(ago time.Duration) {
+	for i := 1; i <= 2; i++ {
+		condition := &w.pod.Status.Conditions[i]
+		condition.Status, condition.Reason, condition.LastTransitionTime = corev1.ConditionFalse, "ContainersNotReady", w.ago(ago)
+	}
+}
 
 func (w *world) over(phase corev1.PodPhase, ended launcher.Ended, reason string) {
 	raw, _ := json.Marshal(ended) // strings
@@ -74,12 +83,12 @@ func TestDescribe(t *testing.T) {
 		"was refused": {func(w *world) { w.pod, w.rec.Failure = nil, &failure{Message: "quota"} }, backend.StateStopped, "", "",
 			backend.CauseStartFailed, "quota"},
 		"boots": {func(w *world) {
-			w.pod.Status.Conditions[1].Status, w.pod.Status.Conditions[1].LastTransitionTime = corev1.ConditionFalse, w.ago(2*time.Minute)
+			w.unready(2 * time.Minute)
 		}, backend.StateRunning, "", backend.AgentWaiting, "", ""},
-		"lost its agent": {func(w *world) { w.pod.Status.Conditions[1].Status = corev1.ConditionFalse }, backend.StateRunning, "", backend.AgentLost, "", ""},
+		"lost its agent": {func(w *world) { w.unready(time.Minute) }, backend.StateRunning, "", backend.AgentLost, "", ""},
 		"is stopping":    {func(w *world) { w.pod.DeletionTimestamp = ptr.To(w.ago(-time.Second)) }, backend.StateRunning, backend.TaskStop, backend.AgentConnected, "", ""},
-		"its node is lost": {func(w *world) { w.pod.DeletionTimestamp = ptr.To(w.ago(time.Minute)) }, backend.StateUnknown, "", "", "",
-			"out-of-service"},
+		"its node does not confirm its end": {func(w *world) { w.pod.DeletionTimestamp = ptr.To(w.ago(time.Minute)) }, backend.StateUnknown, "", "", "",
+			"the node a does not confirm that the Pod keelson-"},
 		"powered off": {func(w *world) {
 			w.over(corev1.PodSucceeded, launcher.Ended{Cause: launcher.CauseGuestShutdown}, "Completed")
 		},

@@ -166,7 +166,7 @@ func describeFill(s *backend.Server, rec *record, pod *corev1.Pod, now time.Time
 // fillProgress describes what a Pod does that copies disks.
 func fillProgress(pod *corev1.Pod, now time.Time) string {
 	if isLost(pod, now) {
-		return fmt.Sprintf("node %s does not confirm that the Pod %s has ended", pod.Spec.NodeName, pod.Name)
+		return lostNode(pod)
 	}
 	return cmp.Or(whyFillWaits(pod, now), "the disks of the snapshot are being copied")
 }

@@ -138,8 +138,7 @@ func describeSnapshot(claim *corev1.PersistentVolumeClaim, pod, machine *corev1.
 	result, hasResult := jobResult(pod)
 	switch {
 	case isLost(pod, now):
-		return backend.SnapshotState{Busy: true, Progress: fmt.Sprintf("node %s does not confirm that the Pod %s has ended. The snapshot is taken when the node is back, or was deleted",
-			pod.Spec.NodeName, pod.Name)}, nil
+		return backend.SnapshotState{Busy: true, Progress: lostNode(pod) + ". The snapshot is taken when the node is back, or was deleted"}, nil
 	case pod.DeletionTimestamp != nil:
 		return backend.SnapshotState{Busy: true, Progress: "the last attempt is ending"}, nil
 	case hasResult && result.Taken != nil:
