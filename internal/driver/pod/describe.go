@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"time"
@@ -199,10 +200,18 @@ func agentOf(pod *corev1.Pod, startedAt time.Time) backend.Agent {
 	return backend.AgentWaiting
 }
 
-// endpoints returns where the ports of a run are reached: at the address of the Pod.
+// endpoints returns where the ports of a run are reached: at the IPv4 address of the Pod, because QEMU's network listens on no other.
 func endpoints(addresses []string, machine *backend.Machine, definition *launcher.Definition) (all []v1alpha1.Endpoint, service *backend.Service) {
 	if len(addresses) == 0 {
 		return nil, nil
+	}
+	at := slices.IndexFunc(addresses, isIPv4)
+	if at < 0 {
+		if machine.Service {
+			service = &backend.Service{Error: "its Pod has only IPv6 addresses, and machines in Pods have IPv4 only. Use a cluster whose Pods have IPv4 addresses, " +
+				"or set spec.service to false; keelson vm port-forward works with both"}
+		}
+		return nil, service
 	}
 	ports := map[string]int32{}
 	for _, port := range machine.Ports {
@@ -211,12 +220,17 @@ func endpoints(addresses []string, machine *backend.Machine, definition *launche
 			continue // it waits for a restart
 		}
 		ports[port.Name] = port.Port
-		all = append(all, v1alpha1.Endpoint{Name: port.Name, Protocol: port.Protocol, Address: net.JoinHostPort(addresses[0], strconv.Itoa(int(port.Port)))})
+		all = append(all, v1alpha1.Endpoint{Name: port.Name, Protocol: port.Protocol, Address: net.JoinHostPort(addresses[at], strconv.Itoa(int(port.Port)))})
 	}
 	if machine.Service {
-		service = &backend.Service{Address: addresses[0], Ports: ports}
+		service = &backend.Service{Address: addresses[at], Ports: ports}
 	}
 	return all, service
+}
+
+func isIPv4(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	return err == nil && ip.Is4()
 }
 
 // pending returns the fields of the spec that wait for a restart.
