@@ -130,7 +130,10 @@ func controllerValues() []value {
 	var all []value
 	for _, name := range controllers {
 		on, what := !slices.Contains(offByDefault, any(name)), "Enable the controller `"+name+"` and grant its permissions."
-		if !on {
+		switch {
+		case name == "virtualmachine":
+			what += " With `driverPod`, it needs two more images; otherwise more than the Pod has, see docs/install.md."
+		case !on:
 			what += " It requires more than the Pod has by default, see docs/install.md."
 		}
 		all = append(all, value{"controllers." + name, on, what, aBool})
