@@ -32,8 +32,8 @@ const (
 	// ConditionRestartRequired is True if a change of the spec requires a restart; the
 	// message names the fields.
 	ConditionRestartRequired = "RestartRequired"
-	// ConditionSoftwareEmulation is True if the processors are emulated, because the
-	// host has no hardware virtualization.
+	// ConditionSoftwareEmulation is True if the processors are emulated: the host has no
+	// hardware virtualization, or the driver does not use it.
 	ConditionSoftwareEmulation = "SoftwareEmulation"
 )
 
@@ -193,7 +193,7 @@ const (
 	ReasonFieldsWait = "FieldsWait"
 	// ReasonUpToDate: the machine is as specified.
 	ReasonUpToDate = "UpToDate"
-	// ReasonNoHardwareVirtualization: the host has no hardware virtualization.
+	// ReasonNoHardwareVirtualization: the machine does not use hardware virtualization.
 	ReasonNoHardwareVirtualization = "NoHardwareVirtualization"
 	// ReasonHardwareVirtualization: the machine uses hardware virtualization.
 	ReasonHardwareVirtualization = "HardwareVirtualization"

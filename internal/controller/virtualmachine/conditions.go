@@ -249,7 +249,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 		"The machine uses hardware virtualization")
 	if server.Emulated {
 		emulated = newCondition(v1alpha1.ConditionSoftwareEmulation, metav1.ConditionTrue, v1alpha1.ReasonNoHardwareVirtualization,
-			"The machine runs with software emulation, which is many times slower: the driver %s has no hardware virtualization on this host", observed.name)
+			"The machine runs with software emulation, which is many times slower: the driver %s does not use hardware virtualization, see docs/drivers.md", observed.name)
 	}
 	return []metav1.Condition{created, agent, disks, restart, emulated}
 }
