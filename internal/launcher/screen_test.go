@@ -40,8 +40,6 @@ func TestScreen(t *testing.T) {
 	m.stop()
 	m.awaitEnd()
 	for _, screen := range screens {
-		if _, err := io.Copy(io.Discard, screen.Body); err != nil {
-			t.Errorf("the screen ends with %v", err)
-		}
+		_, _ = io.Copy(io.Discard, screen.Body) // the connection may end before the response
 	}
 }
