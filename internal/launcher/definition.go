@@ -43,6 +43,9 @@ const (
 	PowerOffPath = "/power-off"
 	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
 	ProgressPath = "/progress"
+	// HaltedPath is the path at which it learns why the guest does not run although nobody has halted it, and what to do. The response is
+	// empty if it runs, as far as the launcher knows.
+	HaltedPath = "/halted"
 	// ScreenPath is the path at which it connects to the display in the same way.
 	ScreenPath = "/screen"
 	// ScreenshotPath is the path at which it gets what the display shows, as PNG.

@@ -12,7 +12,7 @@ import (
 // follow follows QEMU until the guest has ended, and makes QEMU quit then. Otherwise cause is empty, and err is why the connection to
 // QEMU ended. running ends with QEMU.
 func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error) {
-	conn, err := l.dialMonitor(running)
+	conn, err := l.dialMonitor(ctx, running)
 	if err != nil {
 		return "", err
 	}
@@ -39,22 +39,23 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 	button := time.NewTicker(powerInterval)
 	button.Stop()
 	defer button.Stop()
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
 	for {
 		select {
 		case event, open := <-conn.Events():
-			cause := Cause("")
 			if open {
-				cause = l.handle(event)
+				cause = l.handle(conn, event)
 			}
-			switch {
-			case open && cause == "":
-			case l.sleeper.running && l.sleeper.end(<-l.sleeper.results) == nil:
-				return CauseAsleep, call(conn, "quit")
-			case !open:
-				return "", qmp.ErrClosed
-			default:
-				return cause, call(conn, "quit")
+			if open && cause == "" {
+				continue
 			}
+			return l.guestEnded(conn, cause)
+		case <-check.C:
+			l.check(conn, true)
+			continue
+		case got := <-l.checks.results:
+			l.endCheck(conn, got)
 			continue
 		case done := <-l.sleeper.requests:
 			l.sleeper.waiting = append(l.sleeper.waiting, done)
@@ -77,10 +78,11 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 			return CauseMemoryLost, call(conn, "quit")
 		case <-stopping:
 			stopping = nil
-			if l.definition.SleepWhenEvicted && !l.powersOff.Load() {
+			if l.definition.SleepWhenEvicted && !l.powersOff.Load() && !l.checks.hung {
 				l.sleeper.begin(func() error { return l.saveMemory(conn) })
 				continue
 			}
+			l.check(conn, true)
 			button.Reset(powerInterval)
 		case <-button.C:
 		}
@@ -93,6 +95,17 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 	}
 }
 
+// guestEnded makes QEMU quit when the guest has ended. Without a cause, the connection has ended.
+func (l *launcher) guestEnded(conn *qmp.Client, cause Cause) (Cause, error) {
+	switch {
+	case l.sleeper.running && l.sleeper.end(<-l.sleeper.results) == nil:
+		return CauseAsleep, call(conn, "quit")
+	case cause == "":
+		return "", qmp.ErrClosed
+	}
+	return cause, call(conn, "quit")
+}
+
 // pressButton presses the power button. It returns the cause if that ends the machine at once.
 func (l *launcher) pressButton(conn *qmp.Client) (cause Cause, err error) {
 	if l.halting.Load() {
@@ -100,17 +113,18 @@ func (l *launcher) pressButton(conn *qmp.Client) (cause Cause, err error) {
 		step("copy interrupted")
 		return "", nil // when it has gone on
 	}
-	if l.halted { // the guest would not notice the button
+	if l.halted && !l.isFull() { // the guest would not notice the button
 		return CauseHost, call(conn, "quit")
 	}
 	return "", call(conn, "system_powerdown")
 }
 
 // handle handles an event. It returns the cause if the guest has ended.
-func (l *launcher) handle(event qmp.Event) Cause {
+func (l *launcher) handle(conn *qmp.Client, event qmp.Event) Cause {
 	var data struct {
-		Reason string
-		Open   bool
+		Reason, Action string
+		Node           string `json:"node-name"`
+		Open           bool
 	}
 	_ = json.Unmarshal(event.Data, &data) // other events have other data
 	switch event.Name {
@@ -124,8 +138,14 @@ func (l *launcher) handle(event qmp.Event) Cause {
 			return CauseGuestShutdown
 		}
 		// Other reasons end the process, which is observed separately.
+	case "BLOCK_IO_ERROR":
+		if data.Action == "stop" { // QEMU halts the guest next
+			l.checks.addFull(data.Node)
+		}
 	case "STOP", "RESUME":
-		l.halted = event.Name == "STOP"
+		if l.halted = event.Name == "STOP"; l.halted {
+			l.check(conn, false)
+		}
 	case "RESET":
 		l.ready.set(l.definition.NoAgent)
 	case "VSERPORT_CHANGE":

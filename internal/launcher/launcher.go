@@ -56,8 +56,10 @@ type launcher struct {
 	searchDomains []string
 	console       *os.File
 	messages      io.Writer
-	// halted means that the processors of the guest do not run.
+	// halted means that the processors of the guest do not run, and paused that the manager wants that.
 	halted bool
+	paused atomic.Bool
+	checks checks
 	// shape is a digest of its devices.
 	shape   string
 	sleeper *sleeper
@@ -105,6 +107,7 @@ func newLauncher(definition Definition, dirs Dirs, console *os.File, messages io
 	return &launcher{
 		definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages,
 		sleeper: newSleeper(), ports: definition.Ports, takes: &takes{turn: make(chan struct{}, 1)}, agentTurn: make(chan struct{}, 1), boots: make(chan string, 1),
+		checks: checks{results: make(chan checked, 1)},
 	}
 }
 
@@ -121,6 +124,7 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	mux := http.NewServeMux()
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
+	mux.HandleFunc("POST "+HaltedPath, l.access.guard(l.ready.serveHalted))
 	mux.HandleFunc("POST "+SleepPath, l.access.guard(l.serveSleep))
 	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
 	mux.HandleFunc("POST "+GrowPath, l.access.guard(l.serveGrow))
@@ -274,6 +278,8 @@ func (l *launcher) describe(ctx context.Context, cause Cause, failure, status er
 		return Ended{Cause: CauseHost, Message: "its Pod was stopped"}
 	case cause != "":
 		return Ended{Cause: cause}
+	case ctx.Err() != nil && signalled && !errors.Is(failure, qmp.ErrClosed) && !errors.Is(failure, errNeverAnswered):
+		return Ended{Cause: CauseHost, Message: "its Pod was stopped, and its QEMU, which did not answer, was killed"}
 	case failure != nil && !errors.Is(failure, qmp.ErrClosed) && !errors.Is(failure, errNeverAnswered):
 		return Ended{Cause: CauseError, Message: "QEMU: " + failure.Error()}
 	case signalled:

@@ -29,6 +29,7 @@ type machine struct {
 	stop       context.CancelFunc
 	ended      chan Ended
 	console    string
+	messages   io.Writer
 	launcher   *launcher
 }
 
@@ -41,7 +42,7 @@ func newMachine(t *testing.T) *machine {
 		}
 	}
 	dir := t.TempDir()
-	m := &machine{T: t, ended: make(chan Ended, 1), console: filepath.Join(dir, "console")}
+	m := &machine{T: t, ended: make(chan Ended, 1), messages: io.Discard, console: filepath.Join(dir, "console")}
 	m.dirs = Dirs{Run: filepath.Join(dir, "run"), Seed: filepath.Join(dir, "seed"), Guest: filepath.Join("..", "..", "bin", "guest"),
 		Image: filepath.Join(dir, "image"), Disk: filepath.Join(dir, "disk"), Disks: filepath.Join(dir, "disks"), Snapshot: filepath.Join(dir, "snapshot"), ResolvConf: filepath.Join(dir, "resolv.conf")}
 	for _, folder := range []string{m.dirs.Run, m.dirs.Seed, m.dirs.Image, m.dirs.Disk, m.dirs.Snapshot} {
@@ -62,7 +63,7 @@ func (m *machine) run() {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.stop = cancel
 	done := make(chan struct{})
-	m.launcher = newLauncher(m.definition, m.dirs, console, io.Discard)
+	m.launcher = newLauncher(m.definition, m.dirs, console, m.messages)
 	go func() {
 		defer close(done)
 		m.ended <- m.launcher.serve(ctx)

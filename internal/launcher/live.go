@@ -101,7 +101,9 @@ func (l *launcher) servePower(command string) http.HandlerFunc {
 		defer l.changing.Unlock()
 		err := errNoGuest
 		if monitor := l.access.currentMonitor(); monitor != nil {
-			err = call(monitor, command)
+			if err = call(monitor, command); err == nil {
+				l.paused.Store(command == "stop")
+			}
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

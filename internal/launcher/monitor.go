@@ -16,11 +16,13 @@ const (
 	dialInterval = 5 * time.Millisecond
 )
 
-// dialMonitor connects to the monitor of QEMU, which may still be starting.
-func (l *launcher) dialMonitor(running context.Context) (*qmp.Client, error) {
+// dialMonitor connects to the monitor of QEMU, which may still be starting, until ctx ends: the guest does not run yet.
+func (l *launcher) dialMonitor(ctx, running context.Context) (*qmp.Client, error) {
 	for {
-		ctx, cancel := context.WithTimeout(running, monitorTimeout)
-		conn, err := qmp.Dial(ctx, filepath.Join(l.dirs.Run, monitorSocket))
+		dialing, cancel := context.WithTimeout(running, monitorTimeout)
+		stop := context.AfterFunc(ctx, cancel)
+		conn, err := qmp.Dial(dialing, filepath.Join(l.dirs.Run, monitorSocket))
+		stop()
 		cancel()
 		if err == nil {
 			return conn, nil
@@ -28,6 +30,8 @@ func (l *launcher) dialMonitor(running context.Context) (*qmp.Client, error) {
 		select {
 		case <-running.Done():
 			return nil, errNeverAnswered
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		case <-time.After(dialInterval):
 		}
 	}

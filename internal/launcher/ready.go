@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
+	"io"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -24,8 +26,10 @@ const (
 
 // readiness is whether the guest is ready.
 type readiness struct {
-	mu      sync.Mutex
-	ready   bool
+	mu    sync.Mutex
+	ready bool
+	// halted is why the guest does not run; empty if it does. It is not ready then.
+	halted  string
 	changed chan struct{}
 }
 
@@ -41,10 +45,29 @@ func (r *readiness) set(ready bool) {
 	}
 }
 
-func (r *readiness) get() (bool, <-chan struct{}) {
+// halt sets why the guest does not run, and reports whether that is news.
+func (r *readiness) halt(why string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready, r.changed
+	if r.halted == why {
+		return false
+	}
+	r.halted = why
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return true
+}
+
+func (r *readiness) get() (ready bool, halted string, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.ready && r.halted == "", r.halted, r.changed
+}
+
+// serveHalted tells the manager why the guest does not run.
+func (r *readiness) serveHalted(w http.ResponseWriter, _ *http.Request) {
+	_, halted, _ := r.get()
+	_, _ = io.WriteString(w, halted) // the manager may be gone
 }
 
 // ServeHTTP answers a probe. A positive answer comes at once, a negative one after the time to wait, so that kubelet learns of the
@@ -57,7 +80,7 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	timer := time.NewTimer(min(wait, maxWait))
 	defer timer.Stop()
 	for {
-		ready, changed := r.get()
+		ready, halted, changed := r.get()
 		if ready {
 			_, _ = w.Write([]byte("ok\n")) // kubelet may be gone
 			return
@@ -68,7 +91,7 @@ func (r *readiness) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		case <-timer.C:
 		case <-request.Context().Done():
 		}
-		http.Error(w, "the guest agent has not answered", http.StatusServiceUnavailable)
+		http.Error(w, cmp.Or(halted, "the guest agent has not answered"), http.StatusServiceUnavailable)
 		return
 	}
 }

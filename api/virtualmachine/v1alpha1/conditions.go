@@ -49,6 +49,8 @@ const (
 	ReasonGuestBooting = "GuestBooting"
 	// ReasonGuestSilent: the guest agent no longer responds.
 	ReasonGuestSilent = "GuestSilent"
+	// ReasonGuestHalted: the host does not let the guest run, for example because the volume of a disk is full.
+	ReasonGuestHalted = "GuestHalted"
 	// ReasonProbing: spec.readinessProbe has not succeeded yet.
 	ReasonProbing = "Probing"
 	// ReasonProbeFailed: spec.readinessProbe has succeeded before, and fails now.

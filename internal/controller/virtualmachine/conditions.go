@@ -198,6 +198,8 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 		return not(v1alpha1.ReasonStarting, "The machine is about to be started")
 	case server.State == backend.StatePaused:
 		return not(v1alpha1.ReasonPaused, "The machine is paused, as requested by spec.action")
+	case server.State == backend.StateRunning && server.Message != "":
+		return not(v1alpha1.ReasonGuestHalted, "The machine is on, but its guest is halted: %s", server.Message)
 	case server.Agent == backend.AgentConnected:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonGuestReady, "The guest agent has responded")
 	case server.Agent == backend.AgentNone:

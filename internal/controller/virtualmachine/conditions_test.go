@@ -25,14 +25,16 @@ func TestChangeThatCannotBeApplied(t *testing.T) {
 // A run whose guest does not boot yet has its progress in Ready.
 func TestProgressBeforeTheGuestBoots(t *testing.T) {
 	for name, test := range map[string]struct {
-		agent                        backend.Agent
-		progress, reason, wantInside string
+		agent                                 backend.Agent
+		progress, message, reason, wantInside string
 	}{
-		"the image is being downloaded": {backend.AgentWaiting, "the image is being downloaded, 40 % of 100 MiB", v1alpha1.ReasonStarting, "40 %"},
-		"the guest boots":               {backend.AgentWaiting, "", v1alpha1.ReasonGuestBooting, "has not responded yet"},
-		"the agent was lost":            {backend.AgentLost, "", v1alpha1.ReasonGuestSilent, "stopped responding"},
+		"the image is being downloaded": {backend.AgentWaiting, "the image is being downloaded, 40 % of 100 MiB", "", v1alpha1.ReasonStarting, "40 %"},
+		"the guest boots":               {backend.AgentWaiting, "", "", v1alpha1.ReasonGuestBooting, "has not responded yet"},
+		"the agent was lost":            {backend.AgentLost, "", "", v1alpha1.ReasonGuestSilent, "stopped responding"},
+		"a volume is full":              {backend.AgentLost, "", "a full volume", v1alpha1.ReasonGuestHalted, "a full volume"},
+		"without an agent, it is full":  {backend.AgentNone, "", "a full volume", v1alpha1.ReasonGuestHalted, "a full volume"},
 	} {
-		server := newServer(backend.StateRunning, func(s *backend.Server) { s.Agent, s.Progress = test.agent, test.progress })
+		server := newServer(backend.StateRunning, func(s *backend.Server) { s.Agent, s.Progress, s.Message = test.agent, test.progress, test.message })
 		ready := readyByServer(power{}, server, func(reason, format string, args ...any) metav1.Condition {
 			return newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
 		})

@@ -36,6 +36,8 @@ type simulated struct {
 	powersOff map[types.UID]bool
 	// importing is the answer about the import of an image; empty means that there is none.
 	importing string
+	// halted is the answer about a guest that does not run; empty means that all run.
+	halted string
 	// changes are those of running machines: disk and bytes, or ports. An old launcher knows none.
 	changes []string
 	old     bool
@@ -57,6 +59,20 @@ func (s *simulated) setImporting(progress string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.importing = progress
+}
+
+// isHalted reports whether guests are halted, so that their Pods are not ready.
+func (s *simulated) isHalted() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.halted != ""
+}
+
+// setHalted sets the answer.
+func (s *simulated) setHalted(why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.halted = why
 }
 
 // serveSleep has the simulated kubelet end the Pod, as the launcher ends before it answers.
@@ -122,10 +138,10 @@ func (s *simulated) isFalling(uid types.UID) bool {
 	return s.falling[uid]
 }
 
-func (s *simulated) serveProgress(w http.ResponseWriter) {
+func (s *simulated) answer(w http.ResponseWriter, text *string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, _ = io.WriteString(w, s.importing) // the driver may have been closed
+	_, _ = io.WriteString(w, *text) // the driver may have been closed
 }
 
 // forward connects to the launcher of a Pod.
@@ -180,7 +196,9 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 			_ = http.NewResponseController(w).Flush()
 		}
 	case r.URL.Path == launcher.ProgressPath:
-		s.serveProgress(w)
+		s.answer(w, &s.importing)
+	case r.URL.Path == launcher.HaltedPath:
+		s.answer(w, &s.halted)
 	case r.URL.Path == launcher.SleepPath:
 		s.serveSleep(uid, w, r)
 	case r.URL.Path == launcher.PowerOffPath:

@@ -24,6 +24,9 @@ const (
 	attemptSuffix = "-start"
 	// memorySuffix follows the name of a run in that of an attempt to go on after it with the memory in a snapshot.
 	memorySuffix = "-memory"
+	// oomKilled is how a machine ended whose QEMU needed more memory than its Pod has for it.
+	oomKilled = "OOMKilled: QEMU needed more memory than the limit of the Pod leaves it beside that of the guest. Use fewer disks and connections at a time, " +
+		"and report it if it happens again, with the spec of the machine"
 	// fieldRootDisk is the field with the size of the root disk.
 	fieldRootDisk = "resource.rootDisk"
 	// fieldDisks is the field with the other disks.
@@ -288,7 +291,7 @@ func endOf(pod *corev1.Pod, status *corev1.ContainerStatus) *backend.Ended {
 	ended.StartedAt, ended.At = terminated.StartedAt.Time, terminated.FinishedAt.Time
 	switch report, ok := reportOf(status); {
 	case terminated.Reason == "OOMKilled":
-		ended.Cause, ended.Message = backend.CauseError, "it exceeded the memory limit of its Pod"
+		ended.Cause, ended.Message = backend.CauseError, oomKilled
 	case ok:
 		ended.Cause, ended.Message = backend.Cause(report.Cause), report.Message
 	default:

@@ -128,7 +128,7 @@ func TestDescribe(t *testing.T) {
 		"its memory was lost": {func(w *world) {
 			w.over(corev1.PodFailed, launcher.Ended{Cause: launcher.CauseMemoryLost, Message: "damaged"}, "Error")
 		}, backend.StateStopped, "", "", backend.CauseMemoryLost, "damaged"},
-		"out of memory":     {func(w *world) { w.over(corev1.PodFailed, launcher.Ended{}, "OOMKilled") }, backend.StateStopped, "", "", backend.CauseError, "memory limit"},
+		"out of memory":     {func(w *world) { w.over(corev1.PodFailed, launcher.Ended{}, "OOMKilled") }, backend.StateStopped, "", "", backend.CauseError, "OOMKilled: "},
 		"the launcher died": {func(w *world) { w.over(corev1.PodFailed, launcher.Ended{}, "Error") }, backend.StateStopped, "", "", backend.CauseHost, "status 1"},
 		"kubelet refused it": {func(w *world) {
 			w.pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfmemory", Message: "no room"}

@@ -91,6 +91,8 @@ type Driver struct {
 	usage map[types.UID]*measured
 	// imports are the Pods whose launchers are asked, or were asked, for the progress of an import, by their UIDs.
 	imports map[types.UID]string
+	// halted are why the guests in Pods that are not ready are halted, by the UIDs of the Pods; empty if they are not.
+	halted map[types.UID]string
 	// sleeps are the attempts to put machines to sleep, that are in progress or have failed, by the UIDs of the machines.
 	sleeps map[types.UID]*sleepTask
 	// fills are the machines whose end of a fill is being recorded, by their UIDs.
@@ -146,7 +148,7 @@ func Open(options Options) (*Driver, error) {
 	d := &Driver{
 		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
 		kvm:    kvm{resource: corev1.ResourceName(options.KVMResource), group: options.KVMGroup},
-		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{}, fills: map[types.UID]bool{},
+		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, halted: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{}, fills: map[types.UID]bool{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -253,6 +255,7 @@ func (d *Driver) notifyObject(object any) {
 	}
 	notify(id)
 	d.followLive(id)
+	d.followHalted(id)
 }
 
 // Name implements backend.Driver.
@@ -339,6 +342,7 @@ func (d *Driver) describe(secret *corev1.Secret, pod, filling *corev1.Pod) (back
 		server.Emulated = d.kvm.resource == "" // as the next run
 	}
 	d.addProgress(&server, pod)
+	d.addHalted(&server, secret, pod)
 	d.addSleep(&server)
 	server.Usage = d.usageOf(&server)
 	return server, err

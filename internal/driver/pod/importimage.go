@@ -14,8 +14,8 @@ import (
 const (
 	// importInterval is the interval at which a launcher that imports an image is asked for the progress.
 	importInterval = 2 * time.Second
-	// maxProgress limits its answer.
-	maxProgress = 512
+	// maxHeard limits an answer of a launcher.
+	maxHeard = 1024
 )
 
 // imports reports whether a Pod may be importing an image: its launcher runs, and it has not been ready.
@@ -54,7 +54,7 @@ func (d *Driver) askImport(pod *corev1.Pod) {
 	defer ticker.Stop()
 	id := identityOf(pod)
 	for {
-		progress, err := d.progressOf(d.running, id)
+		progress, err := d.hear(d.running, id, launcher.ProgressPath)
 		d.mu.Lock()
 		before, wanted := d.imports[pod.UID]
 		if wanted && err == nil {
@@ -85,18 +85,18 @@ func (d *Driver) askImport(pod *corev1.Pod) {
 	}
 }
 
-// progressOf returns how far the launcher of a machine is with its image; empty if it has it.
-func (d *Driver) progressOf(ctx context.Context, id backend.Identity) (string, error) {
+// hear returns what the launcher of a machine answers at a path.
+func (d *Driver) hear(ctx context.Context, id backend.Identity, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
 	defer cancel()
-	conn, err := d.connect(ctx, id, "the launcher", launcher.ProgressPath)
+	conn, err := d.connect(ctx, id, "the launcher", path)
 	if err != nil {
 		return "", err
 	}
 	defer conn.Close() //nolint:errcheck // it was only read
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	raw, err := io.ReadAll(io.LimitReader(conn, maxProgress))
+	raw, err := io.ReadAll(io.LimitReader(conn, maxHeard))
 	return string(raw), err
 }
 

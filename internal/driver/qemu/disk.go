@@ -22,19 +22,6 @@ import (
 // imageToolTimeout limits qemu-img calls that only touch metadata.
 const imageToolTimeout = 60 * time.Second
 
-// minFreeSpace is the free space on the host at which a halted machine is resumed.
-const minFreeSpace = 16 << 20
-
-// hasFreeSpace reports whether the file system of a folder has minFreeSpace. It returns true if
-// that is unknown.
-func hasFreeSpace(dir string) bool {
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return true
-	}
-	return uint64(fs.Bavail)*uint64(fs.Bsize) >= minFreeSpace //nolint:gosec // a size is positive
-}
-
 // Resource limits of qemu-img: it reads images made by tenants.
 const (
 	imageToolMemory = 1 << 30 // bytes of address space

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskspace"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -204,7 +205,7 @@ func (m *machine) check(conn *qmp.Client) error {
 	m.mu.Unlock()
 	m.endIfAsleep()
 	m.bootIfUnnamed()
-	if !halted || !hasFreeSpace(m.dir) {
+	if !halted || !diskspace.IsEnough(m.dir) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)

@@ -154,7 +154,8 @@ type Server struct {
 	// that of a run whose guest does not boot yet: it can be stopped.
 	Task     Task
 	Progress string
-	// Message explains StateUnknown.
+	// Message explains StateUnknown, or why the guest of a server in StateRunning does not run, and what to do: a full disk of its host, for
+	// example. It is empty otherwise.
 	Message string
 	// Run identifies the current run, from power-on to power-off, or the last one; empty
 	// if there was none.

@@ -1,0 +1,69 @@
+package pod
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// The reason of a launcher whose guest is halted is in the machine, also for the next manager, until the guest runs. It can be stopped
+// meanwhile.
+func TestHalted(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.running()
+	tells := func(s backend.Server) bool { return isRunning(s) && strings.Contains(s.Message, "is full") }
+	runs := func(s backend.Server) bool {
+		return isRunning(s) && s.Message == "" && s.Agent == backend.AgentConnected
+	}
+	c.until(machine, "it runs", runs)
+	c.launchers.setHalted("the volume of the root disk is full")
+	c.until(machine, "it is halted", tells)
+	c.open(t)
+	c.until(machine, "the next manager finds out", tells)
+	c.launchers.setHalted("")
+	c.until(machine, "it goes on", runs)
+	c.launchers.setHalted("the volume of the root disk is full")
+	c.until(machine, "it is halted again", tells)
+	c.stop(machine)
+	c.launchers.setHalted("")
+	harness.Eventually(t, "no launcher is asked", func() bool {
+		c.driver.mu.Lock()
+		defer c.driver.mu.Unlock()
+		return len(c.driver.halted) == 0
+	})
+	c.remove(machine)
+}
+
+func TestMayBeHalted(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*world)
+		want   bool
+	}{
+		"it is ready":           {func(*world) {}, false},
+		"it is not ready":       {func(w *world) { w.pod.Status.Conditions[1].Status = corev1.ConditionFalse }, true},
+		"it is paused":          {func(w *world) { w.pod.Status.Conditions[1].Status, w.rec.PausedRun = corev1.ConditionFalse, "one" }, false},
+		"another run is paused": {func(w *world) { w.pod.Status.Conditions[1].Status, w.rec.PausedRun = corev1.ConditionFalse, "two" }, true},
+		"it is being stopped": {func(w *world) {
+			w.pod.Status.Conditions[1].Status, w.pod.DeletionTimestamp = corev1.ConditionFalse, ptr.To(metav1.Now())
+		}, false},
+		"it has not started": {func(w *world) { w.waiting("ContainerCreating", "") }, false},
+		"its Pod is gone":    {func(w *world) { w.pod = nil }, false},
+	} {
+		w := newWorld(t)
+		test.change(w)
+		secret, err := newSecret(&w.rec, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := mayBeHalted(secret, w.pod); got != test.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
