@@ -25,8 +25,10 @@ type checks struct {
 	// running means that there is one since begun. again means that another follows it.
 	running, again bool
 	begun          time.Time
-	// full are the disks that could not be written because their volumes are full, since the guest was last seen running.
-	full []string
+	// full are the disks that could not be written because their volumes are full, since the guest was last seen running, and failed is when
+	// the last write failed. The guest may run for a moment then.
+	full   []string
+	failed time.Time
 	// hung means that QEMU does not answer.
 	hung bool
 }
@@ -72,8 +74,8 @@ func (l *launcher) endCheck(conn *qmp.Client, got checked) {
 	c.again = false
 	switch {
 	case l.sleeper.running || l.halting.Load() || got.err != nil:
-	// A snapshot with memory leaves it paused.
-	case got.status == "io-error", got.status == "paused" && len(c.full) > 0 && !l.paused.Load():
+	// A snapshot with memory leaves it paused, a failed attempt to sleep after the migration.
+	case got.status == "io-error", l.isFull() && (got.status == "paused" || got.status == "postmigrate"):
 		l.halted = true
 		if len(c.full) == 0 { // the event was lost
 			for _, disk := range l.definition.AllDisks() {
@@ -84,7 +86,7 @@ func (l *launcher) endCheck(conn *qmp.Client, got checked) {
 		if got.room {
 			l.goOn(conn)
 		}
-	default:
+	case time.Since(c.failed) >= checkInterval:
 		c.full = nil
 		l.tellHalted("")
 	}
@@ -120,6 +122,7 @@ func (l *launcher) fullDirs() (dirs []string) {
 
 // addFull adds the disk of a block node that could not be written.
 func (c *checks) addFull(node string) {
+	c.failed = time.Now()
 	if name, ours := strings.CutPrefix(node, diskNode("")); ours && !slices.Contains(c.full, name) {
 		c.full = append(c.full, name)
 	}
