@@ -253,8 +253,11 @@ func TestChartIsTheBase(t *testing.T) {
 			"resources: [../keelson/config/default, ../keelson/config/console]",
 			"console: {enabled: true, publicURLs: [\"https://keelson.example.com\"]}",
 		},
-		"with machines in Pods": {documented(t, installPage, "pods/kustomization.yaml"), documented(t, installPage, "pods.yaml")},
-		"with all kinds":        {allSwitchedOn, valueSets["all kinds"]},
+		"with machines in Pods": {
+			documented(t, installPage, "pods/kustomization.yaml"),
+			"image: {repository: images.example/keelson, tag: v1}\n" + documented(t, installPage, "pods.yaml"),
+		},
+		"with all kinds": {allSwitchedOn, valueSets["all kinds"]},
 		"with the component for metrics": {
 			"resources: [../keelson/config/default]\ncomponents: [../keelson/config/monitoring]",
 			"metrics: {serviceMonitor: {create: true}, rules: {create: true}, dashboard: {create: true}}",
