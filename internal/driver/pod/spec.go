@@ -64,6 +64,9 @@ const (
 	// tableParts is the part of the memory of a guest, 1/256, that page tables have in addition with hardware virtualization: those of the
 	// processors, and those of QEMU.
 	tableParts = 256
+	// tableSpan is the number of bytes of a disk for which QEMU keeps 1 MiB of the tables of qcow2 in memory, 8 bytes for each 64 KiB, and
+	// maxTables the most that it keeps of a disk, in MiB.
+	tableSpan, maxTables = 8 << 30, 32
 	// usualGrace is how long a guest has to power off if somebody else deletes its Pod, in seconds.
 	usualGrace = 60
 	// firstReadyPort is the port of the readiness probe; the next one that the guest does not have.
@@ -314,6 +317,9 @@ func newResources(d *launcher.Definition) corev1.ResourceRequirements {
 	}
 	if d.Display {
 		bytes += displayMemory
+	}
+	for _, disk := range d.AllDisks() {
+		bytes += min(disk.Bytes/tableSpan, maxTables) << 20
 	}
 	memory := *resource.NewQuantity(bytes, resource.BinarySI)
 	resources := corev1.ResourceRequirements{

@@ -93,6 +93,12 @@ func TestPod(t *testing.T) {
 	if got, want := resources.Requests.Memory().Value(), int64(512+64+64+2*32)<<20; got != want {
 		t.Errorf("with a display, it requests memory %d, want %d", got, want)
 	}
+	withDisks := definition
+	withDisks.DiskBytes, withDisks.Disks = 20<<30, []launcher.Disk{{Name: "huge", Bytes: 1 << 40}, {Name: "small", Bytes: 1 << 30}}
+	resources = newResources(&withDisks)
+	if got, want := resources.Requests.Memory().Value(), int64(512+64+2*32+2+32)<<20; got != want {
+		t.Errorf("with large disks, it requests memory %d, want %d", got, want)
+	}
 	if !ok || definition.CPUs != 2 || definition.HasDisk() || definition.ReadyPort != firstReadyPort {
 		t.Errorf("definition %+v", definition)
 	}
