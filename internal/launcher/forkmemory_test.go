@@ -75,10 +75,7 @@ func TestForksGoOnAsThemselves(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(m.dirs.Seed, UserDataFile), []byte(userData), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m.run()
-	m.awaitReady()
-	m.shows(regexp.MustCompile("root@"))
-	m.types("until [ -e /run/disk/upper ]; do sleep 0.1; done")
+	m.runsOnDisk()
 	m.types("kept=it-is-$((40+2)); echo precious-1 >/root/file; mkdir /www")
 	m.types(fmt.Sprintf("echo served >/www/page; busybox httpd -p %d -h /www", port))
 	m.types("key=/etc/ssh/ssh_host_ed25519_key; until [ -e $key ]; do :; done")
@@ -237,10 +234,7 @@ func TestLongForkKilledAtEveryStep(t *testing.T) {
 	m := newMachine(t)
 	m.token()
 	m.definition.DiskBytes = 64 << 20
-	m.run()
-	m.awaitReady()
-	m.shows(regexp.MustCompile("root@"))
-	m.types("until [ -e /run/disk/upper ]; do sleep 0.1; done")
+	m.runsOnDisk()
 	taken, of := m.takesMemory(), m.definition.identity()
 	m.kill()
 	m.forkOf(taken, "0b5b4d8e-0000-4000-8000-000000000400", "fork")

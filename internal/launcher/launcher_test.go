@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -76,6 +77,15 @@ func (m *machine) run() {
 		}
 		<-done
 	})
+}
+
+// runsOnDisk runs the machine until its shell is there, and its root file system is on its disk.
+func (m *machine) runsOnDisk() {
+	m.Helper()
+	m.run()
+	m.awaitReady()
+	m.shows(regexp.MustCompile("root@"))
+	m.types("until [ -e /run/disk/upper ]; do sleep 0.1; done")
 }
 
 // awaitReady waits until the guest agent answers.

@@ -155,10 +155,7 @@ func TestSnapshotOfAMachine(t *testing.T) {
 func TestSnapshotFreezesTheGuest(t *testing.T) {
 	m := newMachine(t)
 	m.definition.DiskBytes = 64 << 20
-	m.run()
-	m.awaitReady()
-	m.shows(regexp.MustCompile("root@"))
-	m.types("until [ -e /run/disk/upper ]; do sleep 0.1; done")
+	m.runsOnDisk()
 	m.types("echo precious-1 >/root/file; echo written-$((40+2))")
 	m.shows(regexp.MustCompile("written-42"))
 	wasFrozen := false
@@ -179,10 +176,7 @@ func TestSnapshotFreezesTheGuest(t *testing.T) {
 	if err := diskbackup.CopySparse(t.Context(), filepath.Join(m.dirs.Snapshot, SnapshotFile("root")), emptyFile(t, other.dirs.diskPath("root")), func(int64) {}); err != nil {
 		t.Fatal(err)
 	}
-	other.run()
-	other.awaitReady()
-	other.shows(regexp.MustCompile("root@"))
-	other.types("until [ -e /run/disk/upper ]; do sleep 0.1; done")
+	other.runsOnDisk()
 	other.types("echo on-$(cat /root/file)")
 	other.shows(regexp.MustCompile("on-precious-1"))
 	other.kill()
@@ -260,10 +254,7 @@ func TestSnapshotWithMemory(t *testing.T) {
 	m := newMachine(t)
 	m.token()
 	m.definition.DiskBytes = 64 << 20
-	m.run()
-	m.awaitReady()
-	m.shows(regexp.MustCompile("root@"))
-	m.types("until [ -e /run/disk/upper ]; do sleep 0.1; done")
+	m.runsOnDisk()
 	m.types("kept=it-is-$((40+2)); echo precious-1 >/root/file")
 	run := m.qemu()
 	taken := m.takesMemory()

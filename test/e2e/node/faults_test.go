@@ -268,21 +268,41 @@ func (u *user) apps(t *testing.T) map[string][]int {
 // of them first, including new children. It returns their names.
 func (u *user) killEverything(t *testing.T) (all map[int]string) {
 	t.Helper()
-	all = map[int]string{}
-	for more := true; more; {
-		more = false
-		for pid, line := range u.processes(t) {
-			if all[pid] == "" {
-				all[pid], more = line, true
-				signals.Try(t, pid, syscall.SIGSTOP)
-			}
-		}
-	}
+	all = stopAll(t, func() map[int]string { return u.processes(t) })
 	for _, pid := range slices.Sorted(maps.Keys(all)) {
 		t.Logf("$ kill -9 %d  # %s", pid, all[pid])
 		signals.Try(t, pid, syscall.SIGKILL)
 	}
 	return all
+}
+
+// stopAll stops the processes that list returns with their command lines, until it returns no others: they may start more.
+func stopAll(t *testing.T, list func() map[int]string) (all map[int]string) {
+	t.Helper()
+	all = map[int]string{}
+	for more := true; more; {
+		more = false
+		for pid, line := range list() {
+			if _, known := all[pid]; !known {
+				all[pid], more = line, true
+				signals.Try(t, pid, syscall.SIGSTOP)
+			}
+		}
+	}
+	return all
+}
+
+// withDescendants returns a process and its descendants, with their command lines.
+func withDescendants(t *testing.T, root int) map[int]string {
+	t.Helper()
+	found := map[int]string{}
+	for _, pid := range append(descendants(t, root), root) {
+		found[pid] = "-" // a kernel thread, or an exiting process
+		if words := commandLine(pid); len(words) > 0 {
+			found[pid] = words[0]
+		}
+	}
+	return found
 }
 
 // awaitGone waits for the end of these killed processes.
@@ -315,15 +335,9 @@ func (u *user) processes(t *testing.T) map[int]string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, pid := range append(descendants(t, root), root) {
-			if pid != os.Getpid() {
-				found[pid] = "-" // a kernel thread, or an exiting process
-				if words := commandLine(pid); len(words) > 0 {
-					found[pid] = words[0]
-				}
-			}
-		}
+		maps.Copy(found, withDescendants(t, root))
 	}
+	delete(found, os.Getpid())
 	return found
 }
 

@@ -5,6 +5,7 @@ package node
 import (
 	"bytes"
 	"syscall"
+	"testing"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/node"
@@ -41,14 +42,7 @@ var faults = []struct {
 		s.u.kubectl(s.T, "uncordon", node.Name(index))
 	}},
 	{"nodes frozen", func(s *soak, index int, _ *soaked) {
-		frozen := map[int]bool{}
-		for before := -1; len(frozen) > before; { // a process may have begun another one
-			before = len(frozen)
-			for _, pid := range append(descendants(s.T, s.u.inner(s.T, index)), s.u.inner(s.T, index)) {
-				frozen[pid] = true
-				signals.Try(s.T, pid, syscall.SIGSTOP)
-			}
-		}
+		frozen := stopAll(s.T, func() map[int]string { return withDescendants(s.T, s.u.inner(s.T, index)) })
 		s.pause(time.Minute)
 		for pid := range frozen {
 			signals.Try(s.T, pid, syscall.SIGCONT)
@@ -73,11 +67,11 @@ var faults = []struct {
 		s.pause(s.outage)
 		s.up()
 	}},
-	{"QEMUs killed", func(_ *soak, _ int, m *soaked) { m.signal(syscall.SIGKILL) }},
+	{"QEMUs killed", func(s *soak, _ int, m *soaked) { m.signal(s.T, syscall.SIGKILL) }},
 	{"QEMUs frozen", func(s *soak, _ int, m *soaked) {
-		m.signal(syscall.SIGSTOP)
+		m.signal(s.T, syscall.SIGSTOP)
 		s.pause(20 * time.Second)
-		m.signal(syscall.SIGCONT)
+		m.signal(s.T, syscall.SIGCONT)
 	}},
 	{"Pods deleted", func(s *soak, _ int, m *soaked) {
 		s.u.kubectl(s.T, "delete", "pod", "--selector", ofMachines+"="+m.uid, "--wait=false")
@@ -86,16 +80,17 @@ var faults = []struct {
 		s.u.kubectl(s.T, "delete", "pod", "--selector", ofMachines+"="+m.uid, "--force", "--grace-period=0", "--wait=false")
 	}},
 	{"Pods deleted while QEMU is frozen", func(s *soak, _ int, m *soaked) {
-		m.signal(syscall.SIGSTOP)
+		m.signal(s.T, syscall.SIGSTOP)
 		s.u.kubectl(s.T, "delete", "pod", "--selector", ofMachines+"="+m.uid, "--wait=false")
 	}},
 }
 
 // signal sends a signal to the QEMU of the machine, if there is one.
-func (m *soaked) signal(signal syscall.Signal) {
+func (m *soaked) signal(t *testing.T, signal syscall.Signal) {
+	t.Helper()
 	eachQEMU(func(pid int, arguments []byte) {
 		if bytes.Contains(arguments, []byte(m.uid)) {
-			_ = syscall.Kill(pid, signal) // it may have ended
+			signals.Try(t, pid, signal)
 		}
 	})
 }
