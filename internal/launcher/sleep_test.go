@@ -106,7 +106,7 @@ func (m *machine) shows(pattern *regexp.Regexp) (found []string) {
 	return found
 }
 
-// types types a line at the console.
+// types types a line at the console, and waits until the guest has all of it: QEMU discards what it has not read when the connection is closed.
 func (m *machine) types(line string) {
 	m.Helper()
 	conn, err := net.Dial("unix", filepath.Join(m.dirs.Run, consoleSocket))
@@ -120,7 +120,7 @@ func (m *machine) types(line string) {
 	}
 	harness.Eventually(m, "the line was typed", func() bool {
 		raw, err := os.ReadFile(m.console)
-		return err == nil && strings.Contains(string(raw), line)
+		return err == nil && strings.Contains(string(raw), line+"\r\n")
 	})
 	if err := conn.Close(); err != nil {
 		m.Fatal(err)
