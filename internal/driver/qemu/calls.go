@@ -230,7 +230,7 @@ func (d *Driver) runMonitorCommand(ctx context.Context, id backend.Identity, com
 // QEMU.
 func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 	m.mu.Lock()
-	proc, halted := m.proc, m.power != backend.StateRunning
+	proc, halted := m.proc, m.power != backend.StateRunning || m.halted
 	off := m.run == ""
 	m.mu.Unlock()
 	if off {

@@ -12,7 +12,7 @@ import (
 // an agent that can, nothing happens. thaw has to be called after it, whether it has succeeded or not.
 func (m *machine) freeze(ctx context.Context) {
 	m.mu.Lock()
-	agent, isRunning := m.agentConn, m.power == backend.StateRunning
+	agent, isRunning := m.agentConn, m.power == backend.StateRunning && !m.halted
 	m.mu.Unlock()
 	if agent == nil || !isRunning {
 		return

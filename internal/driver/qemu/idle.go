@@ -55,7 +55,7 @@ func isQuiet(before, now look) bool {
 
 // noteUse notes whether the machine was in use since the last look; m.mu is held.
 func (m *machine) noteUse(now look) {
-	if m.sessions > 0 || !isQuiet(m.lastLook, now) {
+	if m.sessions > 0 || m.halted || !isQuiet(m.lastLook, now) {
 		m.lastActive = now.at
 	}
 	m.lastLook = now

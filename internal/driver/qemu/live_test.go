@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // ask runs a monitor command on the machine of the test.
@@ -124,8 +125,29 @@ func TestLongSerialLogIsRotated(t *testing.T) {
 	w.remove()
 }
 
-// The host's disk is full for three writes, according to QEMU: the guest is halted, sees no errors,
-// and is resumed when there is free space. Its state does not flap meanwhile.
+// fullFor lets the host's disk be full for a number of writes, according to QEMU: a filter fails them.
+func (w *fixture) fullFor(writes int, node, file string) {
+	w.Helper()
+	var rules, failures []any
+	for state := 1; state <= writes; state++ {
+		failures = append(failures, map[string]any{"event": "write_aio", "state": state, "once": true, "errno": int(syscall.ENOSPC)})
+		rules = append(rules, map[string]any{"event": "write_aio", "state": state, "new_state": state + 1})
+	}
+	w.ask("blockdev-add", map[string]any{
+		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": file,
+	}, nil)
+	w.ask("blockdev-reopen", map[string]any{"options": []any{map[string]any{
+		"driver": "qcow2", "node-name": node, "discard": "unmap", "file": "full", "backing": nil,
+	}}}, nil)
+}
+
+// isHalted reports whether the guest is halted because the host's disk is full.
+func isHalted(server *backend.Server) bool {
+	return server.State == backend.StateRunning && server.Message == fullMessage
+}
+
+// The host's disk is full for three writes: the guest is halted, sees no errors, and is resumed when there is free space. The message
+// does not flap meanwhile.
 func TestLongDiskFullWhileItRuns(t *testing.T) {
 	needGuest(t)
 	for _, disk := range []struct{ name, node, file, target string }{
@@ -145,28 +167,16 @@ func testDiskFull(t *testing.T, node, file, target string) {
 	}))
 	w.shell()
 
-	// From here on a filter fails the first writes.
-	var rules, failures []any
-	const failing = 3
-	for state := 1; state <= failing; state++ {
-		failures = append(failures, map[string]any{"event": "write_aio", "state": state, "once": true, "errno": int(syscall.ENOSPC)})
-		rules = append(rules, map[string]any{"event": "write_aio", "state": state, "new_state": state + 1})
-	}
-	w.ask("blockdev-add", map[string]any{
-		"driver": "blkdebug", "node-name": "full", "inject-error": failures, "set-state": rules, "image": file,
-	}, nil)
-	w.ask("blockdev-reopen", map[string]any{"options": []any{map[string]any{
-		"driver": "qcow2", "node-name": node, "discard": "unmap", "file": "full", "backing": nil,
-	}}}, nil)
+	w.fullFor(3, node, file)
 
 	// Polling may miss a short halt, so each change is recorded.
 	var mu sync.Mutex
-	var states []backend.State
+	var halts []bool
 	w.driver.Watch(func(id backend.Identity) {
 		mu.Lock()
 		defer mu.Unlock()
 		if server, err := w.driver.Observe(w.Context(), id); err == nil {
-			states = append(states, server.State)
+			halts = append(halts, isHalted(&server))
 		}
 	})
 	before := w.server().Run
@@ -175,8 +185,8 @@ func testDiskFull(t *testing.T, node, file, target string) {
 	w.eventually("it is halted and resumed", func(*backend.Server) bool {
 		mu.Lock()
 		defer mu.Unlock()
-		halted := slices.Index(states, backend.StateUnknown)
-		return halted >= 0 && slices.Contains(states[halted:], backend.StateRunning)
+		halted := slices.Index(halts, true)
+		return halted >= 0 && slices.Contains(halts[halted:], false)
 	})
 	if strings.Contains(w.serial(), "I/O error") {
 		t.Errorf("the guest saw an error:\n%s", w.serial())
@@ -187,6 +197,21 @@ func testDiskFull(t *testing.T, node, file, target string) {
 	w.do(w.driver.Stop(t.Context(), w.server().Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.checkDisks()
+	w.remove()
+}
+
+// A machine that a full disk of the host has halted cannot power off, so it is stopped without waiting for that.
+func TestLongStoppedWhileDiskIsFull(t *testing.T) {
+	needGuest(t)
+	w := newFixture(t)
+	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
+	w.run(machine)
+	w.shell()
+	w.fullFor(1000, blockNode, blockFileNode)
+	w.typed("dd if=/dev/urandom of=/root/data bs=65536 count=1; sync")
+	w.eventually("it is halted", isHalted)
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 2*harness.WaitTimeout))
+	w.eventually("it is off", is(backend.StateStopped))
 	w.remove()
 }
 

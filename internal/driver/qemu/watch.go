@@ -26,6 +26,10 @@ const (
 	floodDelay = 3 * time.Second
 )
 
+// fullMessage is why a guest is halted whose disks have no space left, and what to do.
+var fullMessage = fmt.Sprintf("the file system of its disks is full. The guest goes on when %d MiB are free: free space for the data directory "+
+	"of Keelson on its host", diskspace.Enough>>20)
+
 // newDialBackoff returns the backoff of connection attempts to a monitor.
 func newDialBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 5 * time.Millisecond, Factor: 2, Steps: math.MaxInt32, Cap: time.Second}
@@ -188,7 +192,7 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 
 // check checks the machine periodically. It resumes a halted machine if the host seems to have
 // room. The next check shows whether that was enough; until then the machine counts as halted, so
-// that its state does not flap.
+// that its message does not flap.
 func (m *machine) check(conn *qmp.Client) error {
 	m.mu.Lock()
 	halted := m.halted
@@ -248,11 +252,11 @@ func (m *machine) refresh(conn *qmp.Client) error {
 	case "internal-error":
 		m.guestEnded(conn, backend.CauseError)
 	case "io-error":
-		// A full disk of the host halts the machine.
+		// QEMU reports other errors of a disk to the guest.
 		m.mu.Lock()
 		m.halted = true
 		m.mu.Unlock()
-		m.setPower(backend.StateUnknown, "the machine is halted because its disk cannot be written; it resumes when the host has free space")
+		m.setPower(backend.StateRunning, fullMessage)
 	default:
 		m.setPower(backend.StatePaused, "")
 	}
