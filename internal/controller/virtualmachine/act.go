@@ -57,6 +57,8 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 		return observed.driver.Resume(ctx, observed.id)
 	case restore:
 		return restoreServer(ctx, observed.driver, observed.id, *observed.restore.request)
+	case withdraw:
+		return restoreServer(ctx, observed.driver, observed.id, backend.Restore{})
 	case remove:
 		return r.remove(ctx, vm, observed)
 	}

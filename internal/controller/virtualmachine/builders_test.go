@@ -129,3 +129,5 @@ func endedBy(cause backend.Cause) func(*backend.Server) {
 func during(task backend.Task) func(*backend.Server) {
 	return func(s *backend.Server) { s.Task = task }
 }
+
+func restoreWaits(s *backend.Server) { s.RestoreWaits = true }

@@ -66,6 +66,7 @@ const (
 	sleep       action = "sleep"
 	resume      action = "resume"
 	restore     action = "restore"
+	withdraw    action = "withdraw"
 	reconfigure action = "reconfigure"
 	remove      action = "remove"
 )
@@ -88,7 +89,7 @@ type plan struct {
 // acts reports whether the plan changes anything other than the status.
 func (p plan) acts() bool {
 	switch p.action {
-	case claim, create, start, stop, pause, sleep, resume, restore, reconfigure, remove:
+	case claim, create, start, stop, pause, sleep, resume, restore, withdraw, reconfigure, remove:
 		return true
 	}
 	return false

@@ -73,6 +73,8 @@ func TestDecide(t *testing.T) {
 		{"its memory was lost, counted, and it is to sleep again", newVM(withAction("asleep"), failed(1, "run-1", 0)), observedServer(newServer(stopped, endedBy(backend.CauseMemoryLost))), plan{action: stop, nextAttempt: noon}},
 		{"off, to sleep", newVM(withAction("asleep")), observedServer(newServer(stopped)), plan{action: keep}},
 		{"powered off, to sleep", newVM(withAction("asleep")), observedServer(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{action: stop}},
+		{"off, and a restore waits that is not wanted", newVM(withAction("stopped")), observedServer(newServer(stopped, restoreWaits)), plan{action: withdraw}},
+		{"asleep, and a restore waits that is not wanted", newVM(withAction("asleep")), observedServer(newServer(asleep, restoreWaits)), plan{action: withdraw}},
 		{"asleep, and a restart is asked for", newVM(hadServer, withAction("asleep"), restartedAt(noon)), observedServer(newServer(asleep)), plan{action: keep}},
 
 		{"the memory was changed", newVM(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("2Gi") }), observedServer(newServer(running)), plan{action: reconfigure}},

@@ -122,9 +122,12 @@ func failedRestore(vm *v1alpha1.VirtualMachine, observed *observation) error {
 	return nil
 }
 
-// decideRestore returns the action for a restore that is due, or "" if there is none. The server has no task, and is off or asleep
-// while its disks are replaced.
+// decideRestore returns the action for a restore that is due, or waits and is not wanted any more, or "" if there is none. The server has
+// no task, and is off or asleep while its disks are replaced.
 func (p *plan) decideRestore(vm *v1alpha1.VirtualMachine, observed *observation) action {
+	if observed.restore.request == nil && observed.server.RestoreWaits {
+		return withdraw // it would begin later, also if the machine stays off
+	}
 	if observed.restore.request == nil || isRestored(vm, observed) || failedRestore(vm, observed) != nil {
 		return ""
 	}

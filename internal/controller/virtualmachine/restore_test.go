@@ -235,6 +235,19 @@ func TestRestoreThatWaits(t *testing.T) {
 	w.expectCalls("RestoreServer")
 }
 
+// A restore that waits is withdrawn when it is not wanted any more, also if the machine stays off.
+func TestRestoreIsWithdrawn(t *testing.T) {
+	w := newFixture(t)
+	w.create(withAction(v1alpha1.ActionStopped))
+	w.reconcileUntilStable()
+	w.backend.DelayRestore(w.uid())
+	w.reconcileUntilStable()
+	w.expectCalls("Create", "RestoreServer")
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.reconcileUntilStable()
+	w.expectCalls()
+}
+
 // A schedule keeps the snapshot that a restore waits for.
 func TestRestoreNeedsItsSnapshot(t *testing.T) {
 	vm := newVM(restoring("a", "1", true))

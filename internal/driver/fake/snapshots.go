@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -57,6 +59,9 @@ func (d *Driver) RestoreServer(_ context.Context, id backend.Identity, restore b
 		return err
 	case s.IsOn():
 		return fmt.Errorf("server %s is on", id.UID)
+	case restore.Token == "":
+		s.RestoreWaits = false
+		return nil
 	case s.Restored == restore.Token:
 		return nil
 	}
@@ -79,6 +84,9 @@ func (d *Driver) RestoreServer(_ context.Context, id backend.Identity, restore b
 		}
 	})
 }
+
+// DelayRestore makes a server one whose restore waits.
+func (d *Driver) DelayRestore(uid types.UID) { d.with(uid, func(s *server) { s.RestoreWaits = true }) }
 
 // FailRestore makes the next restore fail.
 func (d *Driver) FailRestore(err error) {

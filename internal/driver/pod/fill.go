@@ -154,13 +154,14 @@ func describeFill(s *backend.Server, rec *record, pod *corev1.Pod, now time.Time
 	case pod == nil || !rec.Fill.isFor(pod):
 		// The next call of the driver makes it.
 	case task == backend.TaskRestore && whyFillWaits(pod, now) != "":
-		// The next call of the driver says so, unless the restore was withdrawn.
+		// The next call of the driver says so, or withdraws the restore.
 	case !isOver(pod) || rec.settles(pod):
 		s.Task, s.Progress = task, fillProgress(pod, now)
 	case task == backend.TaskCreate:
 		failure, _ := endOfFill(pod)
 		s.Ended = &backend.Ended{Run: string(pod.UID), Cause: backend.CauseCreateFailed, Message: failure, At: endedAt(pod, now)}
 	}
+	s.RestoreWaits = task == backend.TaskRestore && s.Task == backend.TaskNone
 }
 
 // fillProgress describes what a Pod does that copies disks.

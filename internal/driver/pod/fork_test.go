@@ -164,6 +164,9 @@ func TestDescribeFill(t *testing.T) {
 			if err != nil || got.State != test.state || got.Task != test.task || !strings.Contains(got.Progress, test.progress) {
 				t.Errorf("got %+v, %v", got, err)
 			}
+			if waits := test.token != "" && test.task == backend.TaskNone; got.RestoreWaits != waits {
+				t.Errorf("a restore waits: %t", got.RestoreWaits)
+			}
 			if test.ended != "" && (got.Ended == nil || got.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(got.Ended.Message, test.ended)) || test.ended == "" && got.Ended != nil {
 				t.Errorf("it ended as %+v", got.Ended)
 			}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -19,6 +21,8 @@ func (d *Driver) RestoreServer(ctx context.Context, id backend.Identity, restore
 		return err
 	}
 	switch {
+	case restore.Token == "":
+		return d.withdrawRestore(ctx, secret, rec)
 	case rec.Restored == restore.Token:
 		return nil
 	case rec.Fill != nil && rec.Fill.Token == "":
@@ -49,6 +53,18 @@ func (d *Driver) RestoreServer(ctx context.Context, id backend.Identity, restore
 		return nil
 	}
 	return d.beginFill(ctx, secret, rec)
+}
+
+// withdrawRestore ends a restore that has not begun. One that has begun comes to its end.
+func (d *Driver) withdrawRestore(ctx context.Context, secret *corev1.Secret, rec *record) error {
+	if rec.Fill == nil || rec.Fill.Token == "" {
+		return nil
+	}
+	if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
+		return errors.Join(err, backend.ErrInProgress)
+	}
+	rec.Fill = nil
+	return d.writeRecord(ctx, secret, rec, seedOf(secret))
 }
 
 // newRestore returns the fill that restores a machine from a snapshot; a nil record means that there is none.

@@ -138,10 +138,12 @@ func TestRestoreThatCannotBegin(t *testing.T) {
 	for name, test := range map[string]struct {
 		lost func(machine *backend.Machine, id backend.SnapshotIdentity) string
 		says string
+		off  bool
 	}{
-		"a disk is lost":       {func(machine *backend.Machine, _ backend.SnapshotIdentity) string { return objectName(machine.UID) }, "the root disk is gone; restore it"},
-		"the snapshot is lost": {func(_ *backend.Machine, id backend.SnapshotIdentity) string { return snapshotName(id.UID) }, "the snapshot before is gone; restore it"},
-		"it is withdrawn":      {},
+		"a disk is lost":                             {func(machine *backend.Machine, _ backend.SnapshotIdentity) string { return objectName(machine.UID) }, "the root disk is gone; restore it", false},
+		"the snapshot is lost":                       {func(_ *backend.Machine, id backend.SnapshotIdentity) string { return snapshotName(id.UID) }, "the snapshot before is gone; restore it", false},
+		"it is withdrawn, and the machine starts":    {},
+		"it is withdrawn, and the machine stays off": {off: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c.jobsWait.Store(true)
@@ -154,17 +156,24 @@ func TestRestoreThatCannotBegin(t *testing.T) {
 			if err := restore(); !errors.Is(err, backend.ErrInProgress) {
 				t.Fatal(err)
 			}
-			c.until(machine, "its Pod waits", func(s backend.Server) bool { return s.Task == backend.TaskNone })
+			c.until(machine, "its Pod waits", func(s backend.Server) bool { return s.Task == backend.TaskNone && s.RestoreWaits })
 			if err := restore(); err == nil || errors.Is(err, backend.ErrInProgress) || !strings.Contains(err.Error(), "waits: no node for the Pod: too big") {
 				t.Errorf("RestoreServer: %v", err)
 			}
-			if test.lost == nil {
+			switch {
+			case test.off:
+				harness.Eventually(t, "it has ended", func() bool {
+					_ = c.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{}) // again, as a controller does
+					s, err := c.driver.Observe(t.Context(), machine.Identity)
+					return err == nil && s.State == backend.StateStopped && s.Task == backend.TaskNone && !s.RestoreWaits
+				})
+			case test.lost == nil:
 				harness.Eventually(t, "the machine starts", func() bool {
 					_ = c.driver.Start(t.Context(), machine) // again, as a controller does
 					s, err := c.driver.Observe(t.Context(), machine.Identity)
 					return err == nil && isRunning(s)
 				})
-			} else {
+			default:
 				claim := test.lost(&machine, id)
 				c.must("Delete", c.api.CoreV1().PersistentVolumeClaims(machine.Namespace).Delete(t.Context(), claim, metav1.DeleteOptions{}))
 				harness.Eventually(t, "it has failed", func() bool {

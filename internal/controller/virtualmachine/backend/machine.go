@@ -197,6 +197,9 @@ type Server struct {
 	// failed and has changed nothing; nil if not.
 	Restored      string
 	FailedRestore *FailedRestore
+	// RestoreWaits means that a restore was requested and is not in progress, for example because the backend has no room for it. The next
+	// call of SnapshotStore.RestoreServer continues it, or withdraws it.
+	RestoreWaits bool
 	// Pending lists the fields of the spec whose changes require a restart.
 	Pending []string
 	// PendingReason is why a change of one of them was not applied, at the last start or since; empty if none was attempted.

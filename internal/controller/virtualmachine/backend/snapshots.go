@@ -41,8 +41,8 @@ type SnapshotStore interface {
 	// RestoreServer begins to replace the disks of a server that is off or asleep by those of one of its snapshots, in the background,
 	// once for each token: it does nothing if that is in progress or done. A disk that the snapshot does not have stays as it is. The
 	// server is off afterwards, or asleep if its memory is wanted and in the snapshot; memory that was saved before is discarded.
-	// Either everything is replaced or nothing, whenever the driver is killed. The error is ErrNotFound or ErrNotCreated if there is
-	// no complete server.
+	// Either everything is replaced or nothing, whenever the driver is killed. A request without a token withdraws one that waits, see
+	// Server.RestoreWaits. The error is ErrNotFound or ErrNotCreated if there is no complete server.
 	RestoreServer(ctx context.Context, id Identity, restore Restore) error
 
 	// DeleteSnapshot removes a snapshot, and ends an attempt to take it. It returns nil only after everything is gone, or if
@@ -69,7 +69,7 @@ type Source struct {
 
 // Restore is a request to restore a server.
 type Restore struct {
-	// Token identifies the request.
+	// Token identifies the request; empty withdraws the last one.
 	Token string
 	// Snapshot is the snapshot of the server.
 	Snapshot SnapshotIdentity
