@@ -299,7 +299,7 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 
 // removePods reports whether there is no Pod of a machine, and begins to delete those that there are.
 func (d *Driver) removePods(ctx context.Context, id backend.Identity, grace time.Duration) (gone bool, err error) {
-	if gone, err := d.removeFill(ctx, id); err != nil || !gone {
+	if err := d.removeFill(ctx, id); err != nil {
 		return false, err
 	}
 	pod, err := read[corev1.Pod](ctx, d.client, id)

@@ -27,7 +27,7 @@ func (d *Driver) beginFill(ctx context.Context, secret *corev1.Secret, rec *reco
 		return err
 	}
 	if pod != nil {
-		if gone, err := d.endAttempt(ctx, rec, pod); err != nil || !gone {
+		if err := d.endAttempt(ctx, rec, pod); err != nil {
 			return err
 		}
 	}
@@ -56,9 +56,8 @@ func (d *Driver) beginFill(ctx context.Context, secret *corev1.Secret, rec *reco
 	return backend.ErrInProgress
 }
 
-// endAttempt ends the attempt of a Pod to do the fill of a record, if it has failed. It reports whether the Pod is gone; the error is an
-// ErrInProgress while it does the fill.
-func (d *Driver) endAttempt(ctx context.Context, rec *record, pod *corev1.Pod) (gone bool, err error) {
+// endAttempt ends the attempt of a Pod to do the fill of a record, if it has failed. The error is an ErrInProgress while it does the fill.
+func (d *Driver) endAttempt(ctx context.Context, rec *record, pod *corev1.Pod) error {
 	id, now := rec.Machine.Identity, time.Now()
 	isIts := rec.Fill.isFor(pod)
 	switch why := whyFillWaits(pod, now); {
@@ -68,21 +67,22 @@ func (d *Driver) endAttempt(ctx context.Context, rec *record, pod *corev1.Pod) (
 			err = errors.New(why)
 		}
 		if err != nil {
-			return false, err
+			return err
 		}
 		return d.endFillPod(ctx, pod) // only then can the failure be recorded: it would begin if the claim were restored
 	case !isOver(pod):
-		return false, backend.ErrInProgress
+		return backend.ErrInProgress
 	case isIts && rec.settles(pod):
-		return false, errors.Join(d.settleFill(ctx, id), backend.ErrInProgress)
+		return orInProgress(d.settleFill(ctx, id))
 	}
 	if failure, _ := endOfFill(pod); rec.Fill.Token != "" && isIts && now.Sub(endedAt(pod, now)) < fillRetryInterval {
-		return false, fmt.Errorf("restore the machine: %s", failure)
+		return fmt.Errorf("restore the machine: %s", failure)
 	}
-	if gone, err = d.clear(ctx, pod); gone && err == nil {
-		step("old fill Pod deleted")
+	if _, err := d.clear(ctx, pod); err != nil {
+		return err
 	}
-	return gone, err
+	step("old fill Pod deleted")
+	return nil
 }
 
 // lostClaim returns which claim of the fill of a record is gone, and what to do; empty if none is.
@@ -110,22 +110,29 @@ func isGone(claim *corev1.PersistentVolumeClaim) bool {
 	return claim == nil || claim.DeletionTimestamp != nil || claim.Status.Phase == corev1.ClaimLost
 }
 
-// awaitFill reports whether the fill of a machine is not over, or its end is not recorded, which this does. A restore that is not wanted
-// any more ends if it has not begun.
-func (d *Driver) awaitFill(ctx context.Context, rec *record) (isBusy bool, err error) {
+// awaitFill returns an ErrInProgress if the fill of a machine is not over, or its end was not recorded, which this does. A restore, which
+// is not wanted any more, ends if it has not begun.
+func (d *Driver) awaitFill(ctx context.Context, rec *record) error {
 	pod, err := d.readFill(ctx, d.client, rec.Machine.Identity)
 	if err != nil || pod == nil {
-		return false, err
+		return err
 	}
 	hasFailed := isOver(pod) && !rec.settles(pod)
 	switch {
 	case rec.Fill.Token != "" && (hasFailed || whyFillWaits(pod, time.Now()) != ""):
-		gone, err := d.endFillPod(ctx, pod)
-		return !gone, err
+		return d.endFillPod(ctx, pod)
 	case hasFailed:
-		return false, nil // the Pod says why
+		return nil // the Pod says why
 	}
-	return true, d.settleFill(ctx, rec.Machine.Identity)
+	return orInProgress(d.settleFill(ctx, rec.Machine.Identity))
+}
+
+// orInProgress returns an error, or an ErrInProgress without one. Both in one would hide the error: nobody would retry.
+func orInProgress(err error) error {
+	if err == nil {
+		return backend.ErrInProgress
+	}
+	return err
 }
 
 // followFill begins to record the end of the fill of a machine, in the background.
@@ -190,7 +197,7 @@ func (d *Driver) settleFill(ctx context.Context, id backend.Identity) error {
 		if machine != nil && failure == "" && (rec.Fill.Memory != nil || rec.Fill.NoMemory != "") {
 			// It would say that the machine is off.
 			if gone, err := d.clear(ctx, machine); err != nil || !gone {
-				return errors.Join(err, backend.ErrInProgress)
+				return orInProgress(err)
 			}
 			machine = nil
 		}
@@ -207,25 +214,26 @@ func (d *Driver) settleFill(ctx context.Context, id backend.Identity) error {
 	return nil
 }
 
-// removeFill ends the fill of a machine that is deleted. It reports whether its Pod is gone.
-func (d *Driver) removeFill(ctx context.Context, id backend.Identity) (gone bool, err error) {
+// removeFill ends the fill of a machine that is deleted. The error is an ErrInProgress until its Pod is gone.
+func (d *Driver) removeFill(ctx context.Context, id backend.Identity) error {
 	pod, err := d.readFill(ctx, d.cache, id)
 	if err != nil || pod == nil {
-		return err == nil, err
+		return err
 	}
 	return d.endFillPod(ctx, pod)
 }
 
-// endFillPod ends a fill. It reports whether its Pod is gone; otherwise, the error is an ErrInProgress.
-func (d *Driver) endFillPod(ctx context.Context, pod *corev1.Pod) (gone bool, err error) {
+// endFillPod ends a fill. The error is an ErrInProgress until its Pod is gone.
+func (d *Driver) endFillPod(ctx context.Context, pod *corev1.Pod) error {
 	if isOver(pod) {
-		return d.clear(ctx, pod)
+		_, err := d.clear(ctx, pod)
+		return err
 	}
 	if pod.DeletionTimestamp == nil {
 		if err := d.client.Delete(ctx, pod, client.Preconditions{UID: &pod.UID}); err != nil && !apierrors.IsNotFound(err) {
-			return false, typed("delete the Pod "+pod.Name, err)
+			return typed("delete the Pod "+pod.Name, err)
 		}
 		step("fill Pod is being deleted")
 	}
-	return false, fmt.Errorf("the Pod %s, which copies the disks of a snapshot, is being ended: %w", pod.Name, backend.ErrInProgress)
+	return fmt.Errorf("the Pod %s, which copies the disks of a snapshot, is being ended: %w", pod.Name, backend.ErrInProgress)
 }

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -76,8 +75,8 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 // checkAttempt returns an error if the earlier attempt to make a machine of a snapshot, which a record describes, does not let another one begin.
 func (d *Driver) checkAttempt(ctx context.Context, rec *record, snapshot types.UID) error {
 	// The record has to say what a Pod does.
-	if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
-		return errors.Join(err, backend.ErrInProgress)
+	if err := d.awaitFill(ctx, rec); err != nil {
+		return err
 	}
 	if of := rec.Fill.Snapshot; of.UID != snapshot { // there may be disks of that one
 		return &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("an earlier attempt to make the machine was from another snapshot %s, which is gone: "+

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -33,8 +32,8 @@ func (d *Driver) RestoreServer(ctx context.Context, id backend.Identity, restore
 		return d.beginFill(ctx, secret, rec)
 	case rec.Fill != nil:
 		// An earlier request that was not withdrawn in time comes to its end.
-		if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
-			return errors.Join(err, backend.ErrInProgress)
+		if err := d.awaitFill(ctx, rec); err != nil {
+			return err
 		}
 	}
 	of, snapshot, err := d.findSnapshot(ctx, id.Namespace, restore.Snapshot.UID)
@@ -60,8 +59,8 @@ func (d *Driver) withdrawRestore(ctx context.Context, secret *corev1.Secret, rec
 	if rec.Fill == nil || rec.Fill.Token == "" {
 		return nil
 	}
-	if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy {
-		return errors.Join(err, backend.ErrInProgress)
+	if err := d.awaitFill(ctx, rec); err != nil {
+		return err
 	}
 	rec.Fill = nil
 	return d.writeRecord(ctx, secret, rec, seedOf(secret))

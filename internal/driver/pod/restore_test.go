@@ -2,7 +2,9 @@ package pod
 
 import (
 	"errors"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -111,10 +114,21 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// A restore that was withdrawn before it began does not keep the machine from starting.
+// A restore that was withdrawn before it began does not keep the machine from starting. If the API server does not answer meanwhile, that is an
+// error, which the controller retries, and no progress.
 func TestRestoreIsWithdrawn(t *testing.T) {
 	c := newCluster(t)
-	c.open(t)
+	var isDown atomic.Bool
+	config := env.Config(t)
+	config.Wrap(func(to http.RoundTripper) http.RoundTripper {
+		return transport(func(r *http.Request) (*http.Response, error) {
+			if isDown.Load() && strings.HasSuffix(r.URL.Path, fillSuffix) {
+				return nil, errors.New("it does not answer")
+			}
+			return to.RoundTrip(r)
+		})
+	})
+	c.openWith(t, config)
 	machine := c.machine(uuid.NewUUID())
 	c.must("Create", c.driver.Create(t.Context(), machine))
 	secret, rec, err := c.driver.find(t.Context(), machine.Identity)
@@ -123,6 +137,16 @@ func TestRestoreIsWithdrawn(t *testing.T) {
 	}
 	rec.Fill = &fill{Snapshot: backend.SnapshotIdentity{UID: "gone"}, Disks: []string{rootDisk}, Token: "once"}
 	c.must("record", c.driver.writeRecord(t.Context(), secret, rec, nil))
+	isDown.Store(true)
+	for _, token := range []string{"once", "twice", ""} {
+		if err := c.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: token}); !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrInProgress) {
+			t.Errorf("RestoreServer %q: %v", token, err)
+		}
+	}
+	if err := c.driver.Start(t.Context(), machine); !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrInProgress) {
+		t.Errorf("Start: %v", err)
+	}
+	isDown.Store(false)
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it runs", isRunning)
 	c.deleted(&machine)

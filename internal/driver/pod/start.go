@@ -3,7 +3,6 @@ package pod
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -26,8 +25,11 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 		return err
 	}
 	if rec.Fill != nil {
-		if isBusy, err := d.awaitFill(ctx, rec); err != nil || isBusy || rec.Fill.Token == "" {
-			return errors.Join(err, backend.ErrInProgress)
+		if err := d.awaitFill(ctx, rec); err != nil {
+			return err
+		}
+		if rec.Fill.Token == "" {
+			return backend.ErrInProgress
 		}
 		// The restore was withdrawn. If it is decided, the launcher finishes it.
 	}
