@@ -69,12 +69,18 @@ func Validate(machine *backend.Machine) error {
 	if machine.Network != nil {
 		return &backend.FieldError{Field: "spec.network", Message: "the driver docker has no rules for networks: the machines of a namespace reach each other"}
 	}
-	for field, given := range map[string]bool{
-		"spec.disks": len(machine.Disks) > 0, "spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "", "spec.cpuModel": machine.CPUModel != "",
-		"spec.display": machine.Display != "",
+	for _, field := range []struct {
+		name    string
+		isGiven bool
+	}{
+		{"spec.disks", len(machine.Disks) > 0},
+		{"spec.cdrom", machine.CDROM != nil},
+		{"spec.firmware", machine.Firmware != ""},
+		{"spec.cpuModel", machine.CPUModel != ""},
+		{"spec.display", machine.Display != ""},
 	} {
-		if given {
-			return &backend.FieldError{Field: field, Message: "the driver docker runs containers, which have none; remove the field"}
+		if field.isGiven {
+			return &backend.FieldError{Field: field.name, Message: "the driver docker runs containers, which have none; remove the field"}
 		}
 	}
 	if machine.SleepsAtShutdown {

@@ -111,6 +111,9 @@ func TestValidate(t *testing.T) {
 		{"all processors", func(m *backend.Machine) { m.MilliCPU = 2000 }, ""},
 		{"more processors than the host has", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
 		{"rules of its network", func(m *backend.Machine) { m.Network = &v1alpha1.Network{Isolated: true} }, "spec.network"},
+		{"several fields, of which it names the same each time", func(m *backend.Machine) {
+			m.Display, m.CPUModel, m.Firmware, m.CDROM, m.Disks = v1alpha1.DisplayVGA, "host", v1alpha1.FirmwareUEFI, &v1alpha1.Image{}, []backend.Disk{{Name: "data"}}
+		}, "spec.disks"},
 		{"a template of its Pod", func(m *backend.Machine) { m.PodTemplate = &v1alpha1.PodTemplate{} }, "spec.podTemplate"},
 		{"sleep when the host is shut down", func(m *backend.Machine) { m.SleepsAtShutdown = true }, "spec.onHostShutdown"},
 		{"sleep on a schedule", func(m *backend.Machine) { m.SleepsOnSchedule = true }, "spec.powerSchedule"},

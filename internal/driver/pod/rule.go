@@ -25,12 +25,12 @@ func Validate(machine *backend.Machine) error {
 	if machine.Network != nil {
 		return wrong("spec.network", "the driver pod has no rules for networks; use a NetworkPolicy")
 	}
-	for field, given := range map[string]bool{
-		"spec.cdrom": machine.CDROM != nil, "spec.firmware": machine.Firmware != "",
-	} {
-		if given {
-			return wrong(field, "the driver pod does not have this yet; remove the field, or use the driver qemu")
-		}
+	const missing = "the driver pod does not have this yet; remove the field, or use the driver qemu"
+	if machine.CDROM != nil {
+		return wrong("spec.cdrom", missing)
+	}
+	if machine.Firmware != "" {
+		return wrong("spec.firmware", missing)
 	}
 	for _, disk := range machine.Disks {
 		if disk.SizeBytes == 0 || disk.Image != nil || disk.VirtualDisk != "" {

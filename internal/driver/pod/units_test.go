@@ -60,6 +60,13 @@ func TestValidate(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	twice := newMachine()
+	twice.CDROM, twice.Firmware = &v1alpha1.Image{}, v1alpha1.FirmwareUEFI
+	for range 100 { // a message that alternates would be written again and again
+		if wrong := (*backend.FieldError)(nil); !errors.As(Validate(&twice), &wrong) || wrong.Field != "spec.cdrom" {
+			t.Fatalf("two fields: %v", wrong)
+		}
+	}
 	fork := newMachine()
 	fork.Image, fork.SleepsOnSchedule = &v1alpha1.Image{Snapshot: "before"}, true
 	if err := Validate(&fork); err != nil {
