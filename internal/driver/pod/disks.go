@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -155,7 +156,7 @@ func (d *Driver) makeClaims(ctx context.Context, machine, before *backend.Machin
 			return fmt.Errorf("the PersistentVolumeClaim %s is being deleted: %w", claim.Name, backend.ErrInProgress)
 		case disk.Name != rootDisk && claim.Annotations[annotationPolicy] != string(policyOf(disk)):
 			old := claim.DeepCopy()
-			claim.Annotations[annotationPolicy] = string(policyOf(disk))
+			metav1.SetMetaDataAnnotation(&claim.ObjectMeta, annotationPolicy, string(policyOf(disk)))
 			if err := d.client.Patch(ctx, claim, client.MergeFrom(old), client.FieldOwner(kube.FieldManager)); err != nil {
 				return typed("annotate the PersistentVolumeClaim "+claim.Name, err)
 			}

@@ -73,7 +73,7 @@ func TestRemovedDisks(t *testing.T) {
 	c.awaitClaims(machine, "kept", "late")
 }
 
-// A machine never starts with an empty disk instead of the one that it had.
+// A machine never starts with an empty disk instead of the one that it had. It starts with a restored claim, which may have no annotations.
 func TestLostClaim(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
@@ -89,4 +89,11 @@ func TestLostClaim(t *testing.T) {
 		t.Errorf("Start: %v", err)
 	}
 	c.awaitClaims(machine, rootDisk)
+	restored := newClaim(&machine, machine.Disks[0])
+	restored.Annotations = nil
+	if _, err := claims.Create(t.Context(), restored, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.start(machine)
+	c.deleted(&machine)
 }
