@@ -139,6 +139,19 @@ func (d *Driver) awaitFor(ctx context.Context, timeout time.Duration, seen func(
 	return true
 }
 
+// repeat calls a function at once, and then periodically, until it returns false or the driver is closed.
+func (d *Driver) repeat(interval time.Duration, do func() (again bool)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for do() {
+		select {
+		case <-d.running.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
 // Stop implements backend.Driver. The record comes first, so that the end of the run counts as requested.
 func (d *Driver) Stop(ctx context.Context, id backend.Identity, grace time.Duration) error {
 	if err := d.check(); err != nil {

@@ -159,15 +159,7 @@ func (d *Driver) followFill(id backend.Identity) {
 
 // keepSettling records the end of a fill until that succeeds.
 func (d *Driver) keepSettling(id backend.Identity) {
-	ticker := time.NewTicker(fillRetryInterval)
-	defer ticker.Stop()
-	for d.settleFill(d.running, id) != nil {
-		select {
-		case <-d.running.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+	d.repeat(fillRetryInterval, func() bool { return d.settleFill(d.running, id) != nil })
 	d.mu.Lock()
 	delete(d.fills, id.UID)
 	notify := d.notify

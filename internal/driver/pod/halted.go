@@ -59,42 +59,20 @@ func (d *Driver) followHalted(id backend.Identity) {
 
 // askHalted asks the launcher of a Pod until that is ready, or over.
 func (d *Driver) askHalted(id backend.Identity, uid types.UID) {
-	ticker := time.NewTicker(haltInterval)
-	defer ticker.Stop()
-	for {
+	d.repeat(haltInterval, func() bool {
 		d.mu.Lock() // so that followHalted begins again if it is not ready from now on
 		pod := d.notReady(id)
 		if pod == nil || pod.UID != uid {
 			delete(d.halted, uid)
 			d.mu.Unlock()
-			return
+			return false
 		}
 		d.mu.Unlock()
 		if startedAt := machineStatus(pod).State.Running.StartedAt.Time; agentOf(pod, startedAt) == backend.AgentLost || time.Since(startedAt) > bootTime {
-			d.askOnce(id, uid)
+			_, _ = d.askOnce(id, uid, launcher.HaltedPath, d.halted) // it is asked again
 		}
-		select {
-		case <-d.running.Done():
-			return
-		case <-ticker.C:
-		}
-	}
-}
-
-// askOnce asks the launcher of a Pod why its guest is halted.
-func (d *Driver) askOnce(id backend.Identity, uid types.UID) {
-	why, err := d.hear(d.running, id, launcher.HaltedPath)
-	if err != nil {
-		return // it is asked again
-	}
-	d.mu.Lock()
-	changed := d.halted[uid] != why
-	d.halted[uid] = why
-	notify := d.notify
-	d.mu.Unlock()
-	if changed {
-		notify(id)
-	}
+		return true
+	})
 }
 
 // addHalted adds why the guest of a server does not run.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
@@ -45,44 +46,41 @@ func (d *Driver) followImport(pod *corev1.Pod) {
 		return
 	}
 	d.imports[pod.UID] = ""
-	d.watches.Go(func() { d.askImport(pod) })
+	d.watches.Go(func() { d.askImport(identityOf(pod), pod.UID) })
 }
 
 // askImport asks the launcher of a Pod until it has imported its image, or has ended.
-func (d *Driver) askImport(pod *corev1.Pod) {
-	ticker := time.NewTicker(importInterval)
-	defer ticker.Stop()
-	id := identityOf(pod)
-	for {
-		progress, err := d.hear(d.running, id, launcher.ProgressPath)
-		d.mu.Lock()
-		before, wanted := d.imports[pod.UID]
-		if wanted && err == nil {
-			d.imports[pod.UID] = progress
-		}
-		notify := d.notify
-		d.mu.Unlock()
-		if !wanted {
-			return // the Pod has ended
-		}
-		if err == nil && progress != before {
-			notify(id)
-		}
-		if err == nil && progress == "" {
-			return
-		}
-		select {
-		case <-d.running.Done():
-			return
-		case <-ticker.C:
-		}
-		if _, current, err := d.seen(d.running, id); err == nil && (current == nil || current.UID != pod.UID || !imports(current)) {
+func (d *Driver) askImport(id backend.Identity, uid types.UID) {
+	d.repeat(importInterval, func() bool {
+		if pod, err := read[corev1.Pod](d.running, d.cache, id); err == nil && (pod == nil || pod.UID != uid || !imports(pod)) {
 			d.mu.Lock()
-			delete(d.imports, pod.UID)
+			delete(d.imports, uid)
 			d.mu.Unlock()
-			return
+			return false
 		}
+		progress, err := d.askOnce(id, uid, launcher.ProgressPath, d.imports)
+		return err != nil || progress != ""
+	})
+}
+
+// askOnce asks the launcher of a Pod, and notifies the controller of an answer that is not the one before. answers are those of all Pods, by
+// their UIDs: it has the Pod until nobody wants its answer any more.
+func (d *Driver) askOnce(id backend.Identity, uid types.UID, path string, answers map[types.UID]string) (string, error) {
+	answer, err := d.hear(d.running, id, path)
+	if err != nil {
+		return "", err
 	}
+	d.mu.Lock()
+	before, isWanted := answers[uid]
+	if isWanted {
+		answers[uid] = answer
+	}
+	notify := d.notify
+	d.mu.Unlock()
+	if isWanted && answer != before {
+		notify(id)
+	}
+	return answer, nil
 }
 
 // hear returns what the launcher of a machine answers at a path.

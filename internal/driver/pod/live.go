@@ -110,9 +110,7 @@ func (d *Driver) followLive(id backend.Identity) {
 
 // keepApplying applies changes until they are, or cannot be, or there is another task.
 func (d *Driver) keepApplying(id backend.Identity, task *liveTask) {
-	ticker := time.NewTicker(liveInterval)
-	defer ticker.Stop()
-	for {
+	d.repeat(liveInterval, func() bool {
 		ctx, cancel := context.WithTimeout(d.running, liveTimeout)
 		again, err := d.applyLive(ctx, id)
 		cancel()
@@ -120,15 +118,8 @@ func (d *Driver) keepApplying(id backend.Identity, task *liveTask) {
 		task.tried = true
 		current := d.live[id.UID] == task
 		d.mu.Unlock()
-		if !current || !again && err == nil || errors.Is(err, backend.ErrNotFound) {
-			return
-		}
-		select {
-		case <-d.running.Done():
-			return
-		case <-ticker.C:
-		}
-	}
+		return current && (again || err != nil) && !errors.Is(err, backend.ErrNotFound)
+	})
 }
 
 // awaitLive waits for the first attempt to apply the changes of a machine, so that what is applied at once never seems to need a restart.
