@@ -93,7 +93,7 @@ func describeRun(rec *record, secret *corev1.Secret, pod *corev1.Pod, now time.T
 		describeRunning(&s, pod, secret, rec)
 		if pod.DeletionTimestamp != nil {
 			s.Task, s.Progress = backend.TaskStop, "the guest is powering off"
-			if definition, _ := definitionOf(pod); definition.SleepWhenEvicted && !stopped {
+			if definition.SleepWhenEvicted && !stopped {
 				s.Task, s.Progress = backend.TaskSleep, "its Pod is being moved to another node"
 			}
 		}
@@ -133,7 +133,7 @@ func describeStart(s *backend.Server, pod *corev1.Pod, status *corev1.ContainerS
 		return
 	}
 	scheduled := conditionOf(pod, corev1.PodScheduled)
-	message, since := "", pod.CreationTimestamp.Time
+	message, timeout := "", pod.CreationTimestamp.Add(startTimeout)
 	switch {
 	case scheduled == nil:
 		return
@@ -145,12 +145,12 @@ func describeStart(s *backend.Server, pod *corev1.Pod, status *corev1.ContainerS
 	default:
 		s.Progress = "the Pod is starting"
 	}
-	if message == "" || now.Sub(since) < startTimeout {
+	if message == "" || now.Before(timeout) {
 		return
 	}
 	// The Pod continues to wait, but the machine can be stopped.
 	s.Task, s.Progress = backend.TaskNone, ""
-	s.Ended = &backend.Ended{Run: s.Run + attemptSuffix, Cause: backend.CauseStartFailed, Message: message, At: since.Add(startTimeout)}
+	s.Ended = &backend.Ended{Run: s.Run + attemptSuffix, Cause: backend.CauseStartFailed, Message: message, At: timeout}
 }
 
 // describeRunning describes a Pod whose container runs.

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -67,25 +66,27 @@ func hasClaimed(machine *backend.Machine, name string) bool {
 
 // newClaim returns the claim of a disk.
 func newClaim(machine *backend.Machine, disk backend.Disk) *corev1.PersistentVolumeClaim {
-	var class *string // the default of the cluster
-	if machine.StorageClass != "" {
-		class = &machine.StorageClass
-	}
-	claim := &corev1.PersistentVolumeClaim{
-		ObjectMeta: newMeta(machine.Identity),
-		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: class,
-			AccessModes:      []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		},
-	}
+	claim := &corev1.PersistentVolumeClaim{ObjectMeta: newMeta(machine.Identity)}
 	claim.Name = claimName(machine.UID, disk.Name)
 	if disk.Name == rootDisk {
 		claim.Annotations[annotationMemory] = strconv.FormatInt(machine.MemoryBytes, 10)
 	} else {
 		claim.Labels[labelDisk], claim.Annotations[annotationPolicy] = disk.Name, string(policyOf(disk))
 	}
-	claim.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: claimSize(disk.SizeBytes + memoryIn(claim))}
+	claim.Spec = newClaimSpec(machine, disk.SizeBytes+memoryIn(claim))
 	return claim
+}
+
+// newClaimSpec returns the spec of a claim of a machine with room for disks and memory of a size.
+func newClaimSpec(machine *backend.Machine, size int64) corev1.PersistentVolumeClaimSpec {
+	var class *string // the default of the cluster
+	if machine.StorageClass != "" {
+		class = &machine.StorageClass
+	}
+	return corev1.PersistentVolumeClaimSpec{
+		StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(size)}},
+	}
 }
 
 // memoryIn returns the part of a claim, in bytes, that is for the memory of a machine that is asleep; 0 for claims of earlier versions.
@@ -105,9 +106,9 @@ func policyOf(disk backend.Disk) v1alpha1.DiskPolicy {
 	return v1alpha1.DiskDelete
 }
 
-// claimSize returns the size of the claim of a disk, together with memory, in whole MiB.
-func claimSize(disk int64) resource.Quantity {
-	mebibytes := (disk+disk/diskOverhead)>>20 + 1
+// claimSize returns the size, in whole MiB, of a claim for disks and memory of a size together.
+func claimSize(size int64) resource.Quantity {
+	mebibytes := (size+size/diskOverhead)>>20 + 1
 	return *resource.NewQuantity(mebibytes<<20, resource.BinarySI)
 }
 
@@ -252,11 +253,7 @@ func (d *Driver) notifyWhenGone(id backend.Identity, claims map[string]*corev1.P
 
 // removeOthers deletes the claims of disks that a machine, which has no Pod, no longer has. It does not wait for their end.
 func (d *Driver) removeOthers(ctx context.Context, machine *backend.Machine, claims map[string]*corev1.PersistentVolumeClaim) error {
-	err := d.removeClaims(ctx, claims, func(disk string) bool { return disk == rootDisk || hasClaimed(machine, disk) })
-	if errors.Is(err, backend.ErrInProgress) {
-		return nil
-	}
-	return err
+	return unlessInProgress(d.removeClaims(ctx, claims, func(disk string) bool { return disk == rootDisk || hasClaimed(machine, disk) }))
 }
 
 // pendingDisks returns the disks whose changes wait for a restart.

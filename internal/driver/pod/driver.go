@@ -1,9 +1,9 @@
 // Package pod is the driver that runs each machine in a Pod.
 //
 // All state is in the API server, so that any replica of a manager continues where another one has ended: a Secret of each machine has
-// its last applied spec and which run was requested to stop, and a Pod is its run. Everything is learned from watches of both. The
-// Secret and the Pod of a machine, and the claims of its disks, have fixed names, so that a machine never runs twice. See
-// docs/drivers.md.
+// its last applied spec and which run was requested to stop, and a Pod is its run. Everything is learned from watches of both,
+// and of the claims of snapshots. The Secret and the Pod of a machine, and the claims of its disks, have fixed names, so that a machine
+// never runs twice. See docs/drivers.md.
 package pod
 
 import (
@@ -89,9 +89,9 @@ type Driver struct {
 	notifySnapshot func(backend.SnapshotIdentity)
 	// usage is the usage of each run.
 	usage map[types.UID]*measured
-	// imports are the Pods whose launchers are asked, or were asked, for the progress of an import, by their UIDs.
+	// imports has the progress of imports by the UIDs of the Pods whose launchers are or were asked for it; empty after the end.
 	imports map[types.UID]string
-	// halted are why the guests in Pods that are not ready are halted, by the UIDs of the Pods; empty if they are not.
+	// halted has why the guests in Pods that are not ready are halted, by the UIDs of the Pods; empty if they are not.
 	halted map[types.UID]string
 	// sleeps are the attempts to put machines to sleep, that are in progress or have failed, by the UIDs of the machines.
 	sleeps map[types.UID]*sleepTask

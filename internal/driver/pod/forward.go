@@ -28,7 +28,7 @@ const (
 	forwardBlock = 32 << 10
 )
 
-// pods makes the requests for subresources of Pods, which the client of the driver cannot.
+// pods makes the requests for subresources of Pods, which the client of the driver cannot make.
 type pods struct {
 	rest rest.Interface
 	http *http.Client

@@ -15,7 +15,7 @@ import (
 const (
 	// jobMemory is the memory of the Pod of a job: the launcher and qemu-img.
 	jobMemory = 128 << 20
-	// jobMilliCPU are the processors that it requests.
+	// jobMilliCPU are the processors that it requests, in thousandths.
 	jobMilliCPU = 100
 	// jobGrace is how long it has to end, in seconds. A job that is killed leaves nothing behind that matters.
 	jobGrace = 10

@@ -84,10 +84,6 @@ func snapshotOf(object metav1.Object) backend.SnapshotIdentity {
 // newSnapshotClaim returns the claim of a snapshot of a machine. It has room for all that its disks can have, and its memory if that is wanted.
 // It has no owner: the garbage collector must not delete data.
 func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine, memory bool) *corev1.PersistentVolumeClaim {
-	var class *string // the default of the cluster
-	if machine.StorageClass != "" {
-		class = &machine.StorageClass
-	}
 	var size int64
 	for _, disk := range claimedDisks(machine) {
 		size += disk.SizeBytes
@@ -95,13 +91,7 @@ func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine, mem
 	if memory {
 		size += machine.MemoryBytes
 	}
-	return &corev1.PersistentVolumeClaim{
-		ObjectMeta: newSnapshotMeta(id, machine.Identity),
-		Spec: corev1.PersistentVolumeClaimSpec{
-			StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: claimSize(size)}},
-		},
-	}
+	return &corev1.PersistentVolumeClaim{ObjectMeta: newSnapshotMeta(id, machine.Identity), Spec: newClaimSpec(machine, size)}
 }
 
 // snapshotRecordOf returns the record in the claim of a snapshot; nil if it is not taken.
