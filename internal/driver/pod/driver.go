@@ -256,6 +256,7 @@ func (d *Driver) notifyObject(object any) {
 	notify(id)
 	d.followLive(id)
 	d.followHalted(id)
+	d.followFill(id) // its Secret may have been lost, and written again
 }
 
 // Name implements backend.Driver.

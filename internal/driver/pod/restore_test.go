@@ -152,6 +152,27 @@ func TestRestoreIsWithdrawn(t *testing.T) {
 	c.deleted(&machine)
 }
 
+// A Secret that is lost during a restore is written again without it. The Pod does not stay.
+func TestSecretIsLostDuringARestore(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.machine(uuid.NewUUID())
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	id := c.taken(&machine)
+	c.fills(nil)
+	c.must("RestoreServer", c.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: "once", Snapshot: id}))
+	c.must("Delete", c.api.CoreV1().Secrets(machine.Namespace).Delete(t.Context(), objectName(machine.UID), metav1.DeleteOptions{}))
+	c.fills(&launcher.JobResult{Filled: true})
+	harness.Eventually(t, "its disks are restored", func() bool {
+		pod, err := c.driver.readFill(t.Context(), c.driver.cache, machine.Identity)
+		return err == nil && pod != nil && isOver(pod)
+	})
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	harness.Eventually(t, "the Pod is gone", func() bool { return c.fillPod(&machine) == nil })
+	c.deleted(&machine)
+	c.deleteTaken(id)
+}
+
 // A restore whose Pod finds no node says so. It has failed when a claim that it needs is gone, and ends when it is withdrawn.
 func TestRestoreThatCannotBegin(t *testing.T) {
 	c := newCluster(t)
