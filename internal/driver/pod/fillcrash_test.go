@@ -15,7 +15,7 @@ import (
 
 // untilRestored acts as a controller until a machine that is off is restored.
 func untilRestored(d *Driver, machine backend.Machine, token string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), drivertest.HelperLimit)
 	defer cancel()
 	for ctx.Err() == nil {
 		server, err := d.Observe(ctx, machine.Identity)

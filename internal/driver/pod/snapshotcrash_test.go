@@ -54,7 +54,7 @@ func reachSnapshot(ctx context.Context, d *Driver, goal string, id backend.Snaps
 }
 
 func manageSnapshot(d *Driver, goal string, machine backend.Machine) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), drivertest.HelperLimit)
 	defer cancel()
 	err := reachSnapshot(ctx, d, goal, killedSnapshot(machine.Namespace), machine)
 	if err == nil && goal == goalTaken { // the Pod that has taken it is deleted

@@ -16,7 +16,7 @@ import (
 
 // runDiskHelper is a manager that changes the disks of the existing machine, and waits until that is complete.
 func runDiskHelper(d *Driver, disks string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), drivertest.HelperLimit)
 	defer cancel()
 	m := d.machines[uid]
 	if m == nil {

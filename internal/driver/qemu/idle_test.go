@@ -142,7 +142,7 @@ func TestLongConnectionsWakeAnIdleMachine(t *testing.T) {
 		{"a port of the host, again", toPort},
 		{"another machine, by name", func() error {
 			began := time.Now()
-			out, err := two.try("timeout 10 wget -q -O - http://one/")
+			out, err := two.execWithin(harness.WaitTimeout, "wget -q -O - http://one/")
 			t.Logf("the answer came after %v", time.Since(began))
 			if err == nil && out != "one" {
 				err = fmt.Errorf("it answers %q", out)

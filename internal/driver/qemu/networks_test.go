@@ -82,16 +82,21 @@ func (g *testGuest) address() string {
 	return addresses[0]
 }
 
-// try executes a command in the guest and returns its output, with its errors.
+// try executes a command in the guest and returns its output, with its errors. It may be repeated soon.
 func (g *testGuest) try(command string) (string, error) {
-	ctx, cancel := context.WithTimeout(g.Context(), 5*time.Second)
+	return g.execWithin(5*time.Second, command)
+}
+
+// execWithin executes a command in the guest. The time is for the connection, and again for the command, which has 20 seconds at least.
+func (g *testGuest) execWithin(timeout time.Duration, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(g.Context(), timeout)
 	defer cancel()
 	conn, err := g.driver.Dial(ctx, g.machine.Identity, shellPort)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(max(timeout, 20*time.Second))); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintf(conn, "exec 2>&1; %s\nexit\n", command); err != nil {
@@ -104,7 +109,7 @@ func (g *testGuest) try(command string) (string, error) {
 // exec executes a command in the guest.
 func (g *testGuest) exec(command string) string {
 	g.Helper()
-	out, err := g.try(command)
+	out, err := g.execWithin(harness.WaitTimeout, command)
 	if err != nil {
 		g.Fatalf("machine %s: %s: %v", g.machine.Name, command, err)
 	}
@@ -115,6 +120,12 @@ func (g *testGuest) exec(command string) string {
 func (g *testGuest) fetch(address string) string {
 	g.Helper()
 	return g.exec("timeout 5 wget -q -O - http://" + address + "/")
+}
+
+// gets waits until the guest sees a page at an address.
+func (g *testGuest) gets(page, address string) {
+	g.Helper()
+	harness.Eventually(g, g.machine.Name+" reaches "+address, func() bool { return g.fetch(address) == page })
 }
 
 func (g *testGuest) remove() {
@@ -153,9 +164,7 @@ func TestLongNamespacesHaveSeparateNetworks(t *testing.T) {
 	guests := w.boot(named("default", "one"), named("default", "two"), named("other", "three"))
 	one, two, three := guests[0], guests[1], guests[2]
 	for _, name := range []string{two.address(), "two", "two.default", "two.default.vm.internal"} {
-		if got := one.fetch(name); got != "two" {
-			t.Errorf("one reaches %s: %q", name, got)
-		}
+		one.gets("two", name)
 	}
 	for _, name := range []string{three.address(), "three", "three.other", "three.other.vm.internal"} {
 		if got := one.fetch(name); strings.Contains(got, "three\n") || got == "three" {
@@ -173,10 +182,8 @@ func TestLongNamespacesHaveSeparateNetworks(t *testing.T) {
 		t.Errorf("the consent of one machine is enough: %q", got)
 	}
 	allow(three, "default")
-	harness.Eventually(t, "one reaches three when both allow it", func() bool { return one.fetch(three.address()) == "three" })
-	if got := three.fetch(one.address()); got != "one" {
-		t.Errorf("three reaches one: %q", got)
-	}
+	one.gets("three", three.address()) // when both allow it
+	three.gets("one", one.address())
 	if got := two.fetch(three.address()); got == "three" {
 		t.Errorf("a neighbour reaches three, too: %q", got)
 	}
@@ -327,12 +334,12 @@ func TestLongServiceAddress(t *testing.T) {
 
 // page returns what a port of the host answers.
 func page(endpoint string) (string, error) {
-	conn, err := net.DialTimeout("tcp", endpoint, time.Second)
+	conn, err := net.DialTimeout("tcp", endpoint, 10*time.Second)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := io.WriteString(conn, "GET / HTTP/1.0\r\n\r\n"); err != nil {
 		return "", err
 	}

@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // helperSnapshot is the name of a way in snapshotWays; if not empty, the manager of the test goes it.
@@ -93,7 +93,7 @@ func snapshotWays() []snapshotWay {
 
 // runSnapshotHelper is a manager that goes a way.
 func runSnapshotHelper(d *Driver, name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), drivertest.HelperLimit)
 	defer cancel()
 	for _, way := range snapshotWays() {
 		if way.name == name {
@@ -156,7 +156,7 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 					if way.changed {
 						w.isWhole(way.memory)
 					}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					ctx, cancel := context.WithTimeout(t.Context(), harness.WaitTimeout)
 					defer cancel()
 					w.do(way.do(ctx, w.driver))
 					if way.changed {

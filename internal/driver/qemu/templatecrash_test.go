@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -27,7 +26,7 @@ const (
 
 // runInstantHelper is a manager with templates.
 func runInstantHelper(d *Driver, what string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), drivertest.HelperLimit)
 	defer cancel()
 	if what == makeTemplate {
 		l, err := d.templateLaunch(&launch{machine: booted(), programs: programDirs(d.binary), hasSeed: true})

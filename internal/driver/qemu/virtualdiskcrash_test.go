@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // helperVirtual is the name of a way in virtualWays; if not empty, the manager of the test goes it.
@@ -154,7 +155,7 @@ func virtualWays() []virtualWay {
 
 // runVirtualHelper is a manager that goes a way.
 func runVirtualHelper(d *Driver, name string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), drivertest.HelperLimit)
 	defer cancel()
 	for _, way := range virtualWays() {
 		if way.name == name {
@@ -251,7 +252,7 @@ func TestLongKilledWhileVirtualDisksChange(t *testing.T) {
 					if in := w.pluggedIn(); len(in) > 1 {
 						t.Fatalf("attached twice: %v", in)
 					}
-					ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+					ctx, cancel := context.WithTimeout(t.Context(), harness.WaitTimeout)
 					defer cancel()
 					w.do(way.do(ctx, w.driver))
 					w.checkVirtual(&way)

@@ -37,8 +37,8 @@ var SleepWays = []struct{ Before, Goal Goal }{{ToRun, ToSleep}, {ToSleep, ToRun}
 const (
 	goalVariable = "KEELSON_TEST_GOAL"
 	stepVariable = "KEELSON_TEST_STEP" // the step at which it kills itself; if empty, it prints all steps
-	// helperLimit is the timeout of such a manager.
-	helperLimit = 3 * time.Minute
+	// HelperLimit is the timeout of such a manager, on a machine that is busy.
+	HelperLimit = 3 * time.Minute
 )
 
 // IsManager reports whether Manager has started this process. TestMain then opens the driver and
@@ -58,7 +58,7 @@ func AtStep(name string) {
 
 // Manage reaches the goal of this manager and closes the driver.
 func Manage(d backend.Driver, machine backend.Machine) error {
-	ctx, cancel := context.WithTimeout(context.Background(), helperLimit)
+	ctx, cancel := context.WithTimeout(context.Background(), HelperLimit)
 	defer cancel()
 	return errors.Join(Reach(ctx, d, machine, Goal(os.Getenv(goalVariable))), d.Close())
 }
@@ -108,7 +108,7 @@ func Reach(ctx context.Context, d backend.Driver, machine backend.Machine, goal 
 // is killed at a step. Without a step it returns all steps.
 func Manager(t testing.TB, goal Goal, step string, variables ...string) (steps []string, err error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), helperLimit)
+	ctx, cancel := context.WithTimeout(t.Context(), HelperLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/proc/self/exe")
 	cmd.Env = slices.Concat(os.Environ(), variables, []string{goalVariable + "=" + string(goal), stepVariable + "=" + step})
