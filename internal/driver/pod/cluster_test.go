@@ -114,7 +114,7 @@ func (c *cluster) openWith(t *testing.T, config *rest.Config) backend.Driver {
 	if c.driver != nil {
 		_ = c.driver.Close() // it may be closed
 	}
-	driver, err := Open(Options{
+	driver, err := openPatiently(Options{
 		Config: config, Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
 		forward: c.launchers.forward, // there is no kubelet that forwards ports and has logs
 	})
@@ -124,6 +124,16 @@ func (c *cluster) openWith(t *testing.T, config *rest.Config) backend.Driver {
 	driver.logs = c.launchers.logs
 	c.driver = driver
 	return driver
+}
+
+// openPatiently opens a driver, again if a busy API server has not answered in time, as a manager does.
+func openPatiently(options Options) (driver *Driver, err error) {
+	for range 10 {
+		if driver, err = Open(options); err == nil {
+			break
+		}
+	}
+	return driver, err
 }
 
 func (c *cluster) machine(uid types.UID) backend.Machine {

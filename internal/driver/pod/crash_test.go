@@ -55,7 +55,7 @@ func runHelper() error {
 		return err
 	}
 	namespace := os.Getenv(helperNamespace)
-	d, err := Open(Options{Config: config, Namespaces: []string{namespace}, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", forward: forwardFromHelper})
+	d, err := openPatiently(Options{Config: config, Namespaces: []string{namespace}, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", forward: forwardFromHelper})
 	if err != nil {
 		return err
 	}
