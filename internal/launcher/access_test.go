@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -21,7 +20,7 @@ const token = "a-token"
 func manager() *http.Client {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
-	return &http.Client{Transport: transport, Timeout: time.Minute}
+	return &http.Client{Transport: transport, Timeout: harness.WaitTimeout} // also for connections that a test reads
 }
 
 // call requests a connection of a launcher.
