@@ -217,7 +217,8 @@ func TestLostConnection(t *testing.T) {
 
 func TestProgramEnds(t *testing.T) {
 	w := newWorld(t)
-	c, stop := serveUntil(t, w.config, 0)
+	port := int(harness.FreeAddress(t).Port())
+	c, stop := serveUntil(t, w.config, port)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
 	b.Sees("web", "db", "old")
@@ -225,10 +226,6 @@ func TestProgramEnds(t *testing.T) {
 	b.Expect("WebSocket connection to")
 	stop()
 	b.Sees("Connection lost", "The program keelson does not answer", "web")
-	port, err := strconv.Atoi(c.Address()[strings.LastIndex(c.Address(), ":")+1:])
-	if err != nil {
-		t.Fatal(err)
-	}
 	serve(t, w.config, port)
 	b.Sees("This page has no session", "keelson console")
 }

@@ -23,7 +23,7 @@ import (
 )
 
 // browserTimeout is for all that a test does in the browser, on a busy machine.
-const browserTimeout = 5 * time.Minute
+const browserTimeout = 15 * time.Minute
 
 // chromium is the browser of all tests of a package; its tabs share nothing.
 var chromium struct {
@@ -250,9 +250,7 @@ func Value[T any](b *Tab, expression string) T {
 // Click clicks the enabled button with a text, when there is one, in an open dialog first.
 func (b *Tab) Click(text string) {
 	b.t.Helper()
-	button := fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button")].find((b) => b.textContent === %q && !b.disabled)`, text)
-	b.Until("!!" + button)
-	Value[bool](b, button+".click() ?? true")
+	b.Until(fmt.Sprintf(`[...(document.querySelector("dialog[open]") ?? document).querySelectorAll("button")].some((b) => b.textContent === %q && !b.disabled && (b.click(), true))`, text))
 }
 
 // Fill puts a text into the field of a label, as if it was typed.
