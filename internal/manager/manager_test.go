@@ -25,10 +25,11 @@ import (
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// soon is how long a test waits for what takes a moment.
-const soon = 20 * time.Second
+// soon is how long a test waits for what takes a moment on an idle machine.
+const soon = harness.WaitTimeout
 
 // running is a manager that was started.
 type running struct {

@@ -31,7 +31,7 @@ func TestWebhookReplicas(t *testing.T) {
 	o := webhookOptions(t, c, namespace)
 	o.LeaderElection.Enabled = ptr.To(true)
 	o.LeaderElection.RetryPeriod = 100 * time.Millisecond
-	o.Webhook.Times = admission.Times{Authority: 6 * time.Second, Serving: 3 * time.Second, Look: 100 * time.Millisecond, Overlap: time.Second}
+	o.Webhook.Times = admission.Times{Authority: 12 * time.Second, Serving: 6 * time.Second, Look: 100 * time.Millisecond, Overlap: 2 * time.Second}
 
 	front := newBalancer(t)
 	mustAnswer(t, c, o, front)

@@ -205,11 +205,7 @@ func TestWebhookTriesTheTemplate(t *testing.T) {
 // expectCauses tries to create a CronTab.
 func expectCauses(t *testing.T, c client.Client, cronTab *stablev1.CronTab, want []string) {
 	t.Helper()
-	var got []string
-	if err := c.Create(t.Context(), cronTab, client.DryRunAll); err != nil {
-		got = causesOf(t, err)
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, triedCauses(t, c, cronTab, len(want) > 0)); diff != "" {
 		t.Errorf("the refusal (-want +got):\n%s", diff)
 	}
 }

@@ -62,7 +62,7 @@ func applyManifest(t *testing.T, c client.Client, text string) {
 			t.Fatalf("apply %s %s: %v", object.GetKind(), object.GetName(), err)
 		}
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), harness.WaitTimeout)
 			defer cancel()
 			if err := client.IgnoreNotFound(c.Delete(ctx, object)); err != nil {
 				t.Errorf("delete %s %s: %v", object.GetKind(), object.GetName(), err)
@@ -76,7 +76,7 @@ func applyManifest(t *testing.T, c client.Client, text string) {
 func eventuallyPasses(t *testing.T, cfg *rest.Config, o Options) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, harness.WaitTimeout, true, func(ctx context.Context) (bool, error) {
 		last = Check(ctx, cfg, o)
 		return last == nil, nil
 	})
