@@ -74,7 +74,10 @@ func TestCluster(t *testing.T) {
 	user.until(t, "yes", transcript.Is("yes"), "auth", "can-i", "list", "pods", "--as", robot)
 	user.kubectl(t, "create", "namespace", "strict")
 	user.kubectl(t, "label", "namespace", "strict", "pod-security.kubernetes.io/enforce=restricted")
-	transcript.Contains(t, user.Fails(t, 1, "kubectl", "run", "rude", "--namespace", "strict", "--image", "nginx"), "violates PodSecurity")
+	transcript.Eventually(t, "its API server knows the label, and the ServiceAccount of the namespace", func() bool {
+		result := user.Run(t, "kubectl", "run", "rude", "--namespace", "strict", "--image", "nginx", "--dry-run=server")
+		return result.Code == 1 && strings.Contains(result.Stderr, "violates PodSecurity")
+	})
 	user.Fails(t, 1, "kubectl", "create", "quota", "broken", "--hard", "pods=-1")
 	if out := s.kubectl(t, "get", "deployments", "--all-namespaces", "-o", "name"); strings.Contains(out, "deployment.apps/web\n") {
 		t.Errorf("the Deployment of the cluster is in the cluster of the manager: %s", out)

@@ -21,7 +21,7 @@ func TestLongClusterRestore(t *testing.T) {
 	s.OK(t, keelson("snapshot", "rewound", "--name", "rewound-before", "--wait")...)
 	user.kubectl(t, "delete", "configmap", "kept")
 	user.kubectl(t, "create", "configmap", "later", "--from-literal", "a=b")
-	transcript.Contains(t, s.Fails(t, 1, keelson("restore", "rewound", "--snapshot", "missing", "--wait", "--timeout", "5s")...), "there is no ClusterSnapshot missing")
+	transcript.Contains(t, s.Fails(t, 1, keelson("restore", "rewound", "--snapshot", "missing", "--wait", "--timeout", "20s")...), "there is no ClusterSnapshot missing")
 
 	began := time.Now()
 	s.OK(t, keelson("restore", "rewound", "--snapshot", "rewound-before", "--wait")...)

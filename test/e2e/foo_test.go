@@ -49,9 +49,9 @@ func TestFoo(t *testing.T) {
 	s.untilField(t, exampleFoo, "{.status.availableReplicas}", "3")
 	s.wait(t, "condition=Ready", exampleFoo)
 	selector := s.kubectl(t, "get", exampleFoo, "--subresource=scale", "-o", "jsonpath={.status.selector}")
-	if pods := strings.Fields(s.kubectl(t, "get", "pods", "--selector", selector, "-o", "name")); len(pods) != 3 {
-		t.Errorf("pods by the selector of the scale: %q, want 3", pods)
-	}
+	s.until(t, "the selector of the scale selects the three pods", func(pods string) bool { // those of the other scale may still be ending
+		return len(strings.Fields(pods)) == 3
+	}, "get", "pods", "--selector", selector, "-o", "name")
 
 	// Its deletion deletes all its children.
 	s.kubectl(t, "delete", exampleFoo)

@@ -34,7 +34,7 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 		t.Errorf("a fork has left its snapshot: %v", left)
 	}
 	// The machine itself gets its data back, and again what it had before.
-	transcript.Contains(t, s.Fails(t, 1, vm("restore", "web", "--snapshot", "missing", "--wait", "--timeout", "5s")...), `there is no VirtualMachineSnapshot "missing"`)
+	transcript.Contains(t, s.Fails(t, 1, vm("restore", "web", "--snapshot", "missing", "--wait", "--timeout", "20s")...), `there is no VirtualMachineSnapshot "missing"`)
 	address := s.field(t, "vm/web", "{.status.server.addresses[0]}")
 	began := time.Now()
 	s.OK(t, vm("restore", "web", "--snapshot", "before", "--wait")...)
