@@ -137,9 +137,11 @@ spec:
   - {name: door, image: "app:v1", ports: [{containerPort: 8080, hostPort: 8088}]}
 `)
 	u.kubectl(t, "wait", "--for=condition=Ready", "pod/door", "--timeout", transcript.WaitTimeout.String())
-	if got := get(t, fmt.Sprintf("http://%s:8088", u.nodeAddress(t))); got != "v1 on door\n" {
-		t.Errorf("at the port of the node: %q", got)
-	}
+	address := fmt.Sprintf("http://%s:8088", u.nodeAddress(t))
+	transcript.Eventually(t, "it responds at the port of the node", func() bool {
+		answer, err := tryGet(address)
+		return err == nil && answer == "v1 on door\n"
+	})
 	u.kubectl(t, "delete", "pod", "door")
 }
 
