@@ -41,7 +41,8 @@ spec:
 `
 	u.apply(t, fmt.Sprintf(manifest, "tick", "[env, JOB, SCHEDULED]"))
 	u.Until(t, "a run has succeeded", transcript.Not(""), "kubectl", "get", "crontab", "tick", "-o", "jsonpath={.status.lastSuccessfulTime}")
-	job := strings.Fields(u.field(t, "jobs", `{.items[?(@.status.succeeded==1)].metadata.name}`))[0]
+	succeeded := strings.Fields(u.field(t, "jobs", `{.items[?(@.status.succeeded==1)].metadata.name}`))
+	job := succeeded[len(succeeded)-1] // the earlier ones are deleted soon
 	annotated := u.field(t, "job/"+job, `{.metadata.annotations.batch\.kubernetes\.io/cronjob-scheduled-timestamp}`)
 	nominal, err := time.Parse(time.RFC3339, annotated)
 	if err != nil {
