@@ -60,6 +60,7 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	in(`{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachineSet, metadata: {name: own}, spec: {replicas: 2, template: {spec: {driver: fake}},
 		virtualDiskTemplates: [{name: data, spec: {size: 8Mi}}]}}`)
 	w.untilAny(t, user, "virtualmachines", namespace, "create")
+	w.kubectl(t, "wait", "--for=create", "virtualmachine/own-1", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "scale", "virtualmachineset/own", "--replicas", "1", "--namespace", namespace)
 	w.untilAny(t, user, "virtualmachines", namespace, "delete")
 	w.kubectl(t, "delete", "virtualmachineset", "own", "--namespace", namespace, "--timeout", transcript.WaitTimeout.String())
