@@ -44,7 +44,7 @@ func TestLongAccessOfUsers(t *testing.T) {
 	editor.OK(t, create...)
 	admin.OK(t, "keelson", "cluster", "create", "demo", "--wait", "--kubeconfig", admin.Env["KUBECONFIG"])
 
-	t.Run("edit", func(t *testing.T) { reaches(t, editor) })
+	t.Run("edit", func(t *testing.T) { reaches(t, editor, "typed") })
 	t.Run("none", func(t *testing.T) { reachesNothing(t, stranger) })
 	t.Run("the proxy of a Cluster", func(t *testing.T) {
 		for _, user := range []transcript.Shell{editor, stranger} {
@@ -80,7 +80,7 @@ func TestLongAccessOfUsers(t *testing.T) {
 		if result := console.Wait(t); result.Code != 0 {
 			t.Errorf("the console ended with %d", result.Code)
 		}
-		reaches(t, editor)
+		reaches(t, editor, "again")
 		reachesNothing(t, stranger)
 	})
 }
@@ -111,8 +111,8 @@ func vm(verb string, args ...string) []string {
 	return append([]string{"keelson", "vm", verb, "--context=keelson"}, args...)
 }
 
-// reaches checks that a user reaches the machine web in all ways.
-func reaches(t *testing.T, user transcript.Shell) {
+// reaches checks that a user reaches the machine web in all ways. The console shows what was typed before, so each call has another word.
+func reaches(t *testing.T, user transcript.Shell, word string) {
 	t.Helper()
 	transcript.Contains(t, user.OK(t, vm("ssh", "web", "--", "echo on-$(hostname)")...), "on-web")
 	file := filepath.Join(t.TempDir(), "file")
@@ -127,8 +127,8 @@ func reaches(t *testing.T, user transcript.Shell) {
 
 	console := user.StartOnTerminal(t, 120, vm("console", "web")...)
 	console.Await(t, "Connected to the console of web")
-	console.Type(t, "\recho typed-$((40+2))\r")
-	console.Await(t, "typed-42")
+	console.Type(t, "\recho "+word+"-$((40+2))\r")
+	console.Await(t, word+"-42")
 	console.Type(t, "\x1d")
 	if result := console.Wait(t); result.Code != 0 {
 		t.Errorf("the console ended with %d", result.Code)
@@ -146,7 +146,7 @@ func reaches(t *testing.T, user transcript.Shell) {
 	if content, err := os.ReadFile(picture); err != nil || !bytes.HasPrefix(content, []byte("\x89PNG")) {
 		t.Errorf("the screenshot has %d bytes, %v", len(content), err)
 	}
-	transcript.Contains(t, user.OK(t, vm("logs", "web", "--tail=50")...), "typed-42")
+	transcript.Contains(t, user.OK(t, vm("logs", "web", "--tail=50")...), word+"-42")
 	user.Until(t, "its usage is measured", func(text string) bool { return strings.Contains(text, "CPU") }, vm("usage", "web")...)
 	transcript.Contains(t, user.OK(t, vm("list")...), "web", "Running")
 }
