@@ -42,11 +42,15 @@ func main() {
 			fmt.Printf("%s=%s\n", name, os.Getenv(name))
 		}
 	case "get":
-		get(os.Args[2])
+		for _, url := range os.Args[2:] {
+			get(url)
+		}
 	case "ask":
-		if err := ask(os.Args[2], os.Args[3]); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
+		for _, text := range os.Args[3:] {
+			if err := ask(os.Args[2], text); err != nil {
+				fmt.Println(err)
+				os.Exit(1)
+			}
 		}
 	case "dial":
 		dial(os.Args[2:])
@@ -115,9 +119,10 @@ func echo(socket net.PacketConn) {
 	}
 }
 
-// get prints the response of a server.
+// get prints the response of a server, over a new connection.
 func get(url string) {
-	response, err := http.Get(url)
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(url)
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -151,7 +156,7 @@ func dial(addresses []string) {
 	}
 }
 
-// ask sends a datagram and prints the response.
+// ask sends a datagram from a new socket and prints the response.
 func ask(address, text string) error {
 	c, err := net.Dial("udp", address)
 	if err != nil {
