@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// addedAndRemoved adds a fourth node, on which Pods run, and removes it, and then the second one with a volume, whose place a new node gets.
-func addedAndRemoved(t *testing.T, u *user) {
+// added adds a fourth node, on which Pods run.
+func added(t *testing.T, u *user) {
 	fourth := node.Name(3)
 	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "add", "web", "--data-dir", u.data), "a real node cannot be named web")
 	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "remove", node.Name(0), "--data-dir", u.data), "it is the first node")
@@ -38,7 +38,11 @@ func addedAndRemoved(t *testing.T, u *user) {
 			t.Errorf("%s was %+v before, and is %+v", name, life, after)
 		}
 	}
+}
 
+// removed removes the fourth node, and then the second one with a volume, whose place a new node gets.
+func removed(t *testing.T, u *user) {
+	fourth := node.Name(3)
 	u.apply(t, fmt.Sprintf("apiVersion: v1\nkind: Pod\nmetadata: {name: alone}\nspec: {nodeName: %s, containers: [{name: app, image: \"app:v1\"}]}\n", fourth))
 	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "remove", fourth, "--data-dir", u.data), "no controller would replace pod/alone of namespace default")
 	u.kubectl(t, "delete", "pod", "alone")
