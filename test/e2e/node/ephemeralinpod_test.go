@@ -13,12 +13,15 @@ import (
 func ephemeralInPod(t *testing.T, u *user) {
 	u.apply(t, strings.Replace(machineInPod, "spec:\n", "spec:\n  ephemeral: true\n  disks: [{name: data, size: 32Mi}]\n", 1))
 	u.awaitMachine(t)
-	for range 2 {
+	hasNewDisk := func() {
+		t.Helper()
 		if got := u.page(t, "disk"); got != "----" {
 			t.Errorf("its disk begins with %q", got)
 		}
-		u.restart(t)
 	}
+	hasNewDisk()
+	u.restart(t)
+	hasNewDisk()
 	if claims := u.field(t, "pvc", "{.items[*].metadata.name}"); claims != "" {
 		t.Errorf("it has the claims %s", claims)
 	}
