@@ -106,6 +106,9 @@ func (m *machine) shows(pattern *regexp.Regexp) (found []string) {
 	return found
 }
 
+// guestMessage is a message that the default guest writes to the console, also in the midst of a line that is typed.
+var guestMessage = regexp.MustCompile(`\r\[ *\d+\.\d+\] keelson: [^\n]*\n`)
+
 // types types a line at the console, and waits until the guest has all of it: QEMU discards what it has not read when the connection is closed.
 func (m *machine) types(line string) {
 	m.Helper()
@@ -120,7 +123,7 @@ func (m *machine) types(line string) {
 	}
 	harness.Eventually(m, "the line was typed", func() bool {
 		raw, err := os.ReadFile(m.console)
-		return err == nil && strings.Contains(string(raw), line+"\r\n")
+		return err == nil && strings.Contains(guestMessage.ReplaceAllString(string(raw), ""), line+"\r\n")
 	})
 	if err := conn.Close(); err != nil {
 		m.Fatal(err)
