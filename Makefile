@@ -120,10 +120,10 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
 # only end-to-end test of its kind. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
-GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -ldflags=-w -timeout 45m -p $(shell echo $$(($$(nproc) * 3 / 2)))
+GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 # Those that take longest begin first, so that none of them is left alone at the end.
 LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/install test/e2e)
-LONG_PACKAGES = $(LONGEST) $(filter-out $(LONGEST),$(addprefix ./,$(sort $(patsubst %/,%,$(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron'))))))
+LONG_PACKAGES = $(filter-out $(WITHOUT),$(LONGEST) $(filter-out $(LONGEST),$(addprefix ./,$(sort $(patsubst %/,%,$(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron')))))))
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node s3server
@@ -143,7 +143,7 @@ test: test-needs ## Run the tests with the race detector against one API server 
 
 # The slow tests of internal/cron have no goroutines, and take many times as long with the race detector.
 .PHONY: test-all
-test-all: test-needs ## Run the slow tests, which make test omits (ARGS: flags of go test)
+test-all: test-needs ## Run the slow tests, which make test omits (ARGS: flags of go test, WITHOUT: packages to omit)
 	$(GO_TEST) -run '^TestLong' $(ARGS) $(LONG_PACKAGES)
 	go test -vet=off -run '^TestLong' $(ARGS) ./internal/cron
 
