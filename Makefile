@@ -59,7 +59,7 @@ plugins: | $(BIN)/keelson
 # The go command knows best whether this is up to date.
 .PHONY: $(BIN)/keelson
 $(BIN)/keelson:
-	CGO_ENABLED=0 go build -trimpath -ldflags "-X $(MODULE)/internal/version.Version=$(VERSION)" -o $@ ./cmd/keelson
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" -o $@ ./cmd/keelson
 
 $(BIN)/keelson-kube: $(KUBE_SOURCES)
 	hack/kube.sh $(KUBE_DEFAULT) $@
@@ -173,7 +173,7 @@ soak: build test-needs ## Run the long fault tests (KEELSON_SOAK=short: shortene
 # It compiles a good part of Kubernetes once more, in other versions: minutes, which CI does not have.
 .PHONY: certmanager
 certmanager: build ## Test the chart with cert-manager (minutes the first time)
-	cd test/install/certmanager && CGO_ENABLED=0 go build -trimpath -o ../../../bin/certmanager .
+	cd test/install/certmanager && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../../bin/certmanager .
 	go run ./internal/testing/env/run -- go test -tags certmanager -run '^TestCertManager$$' -count 1 $(ARGS) ./test/install
 
 # The other Kubernetes versions are those of kube/go.v*.mod. Building one takes minutes, which CI may not have.
