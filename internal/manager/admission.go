@@ -121,7 +121,7 @@ func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []stri
 		return watcher.GetCertificate, m.Add(watcher)
 	}
 	options := admission.Options{
-		Names: w.names(s.listener.Addr(), o.former.webhook), Clock: clock.RealClock{}, Times: w.Times, Log: o.Logger.WithName("webhook"),
+		Names: w.names(s.listener.Addr()), Clock: clock.RealClock{}, Times: w.Times, Log: o.Logger.WithName("webhook"),
 	}
 	if w.Direct {
 		wanted, err := admission.Configuration(w.ConfigurationName, names, o.Namespaces, s.listener.Addr().String())
@@ -141,15 +141,10 @@ func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []stri
 	return rotator.GetCertificate, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()))
 }
 
-// names returns the DNS names under which the API server reaches a manager that listens on an address. If former is not
-// empty, they include the Service in that namespace, which the configuration of an earlier version names until it is
-// replaced.
-func (w *Webhook) names(address net.Addr, former string) []string {
+// names returns the names under which the API server reaches a manager that listens on an address.
+func (w *Webhook) names(address net.Addr) []string {
 	service := w.ServiceName + "." + w.ServiceNamespace + ".svc"
 	names := []string{service, service + ".cluster.local"}
-	if former != "" {
-		names = append(names, w.ServiceName+"."+former+".svc")
-	}
 	if tcp, ok := address.(*net.TCPAddr); ok && !tcp.IP.IsUnspecified() {
 		names = append(names, tcp.IP.String())
 	}

@@ -51,10 +51,8 @@ type Manager struct {
 	access    *accessServer
 	closers   []func() error
 	ready     chan struct{}
-	// moved is closed when the controllers may start; see mover.
-	moved   <-chan struct{}
-	onReady func()
-	log     logr.Logger
+	onReady   func()
+	log       logr.Logger
 	// identity is the name of this replica in the Lease; empty without leader election.
 	identity string
 	fence    *election.Fence
@@ -129,7 +127,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	}
 	options := controllerRuntime(&o, scheme, selected)
 	unfenced := cfg
-	cfg, fence, err := election.Configure(&options, cfg, o.LeaderElection, o.former.lease)
+	cfg, fence, err := election.Configure(&options, cfg, o.LeaderElection)
 	if err != nil {
 		return nil, err
 	}
@@ -141,10 +139,7 @@ func newManager(cfg *rest.Config, o Options, all []Controller) (*Manager, error)
 	if options.LeaderElection {
 		m.identity, m.fence = o.LeaderElection.Identity, fence
 	}
-	if m.moved, err = addMover(inner, &o, selected); err != nil {
-		return nil, err
-	}
-	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness, moved: m.moved, log: o.Logger}
+	m.Manager = &trackingManager{Manager: inner, readiness: m.readiness, log: o.Logger}
 	for _, c := range selected {
 		if err := c.add(m.Manager, &o); err != nil {
 			return nil, fmt.Errorf("set up controller %s: %w", c.Name, err)
@@ -242,10 +237,6 @@ func (m *Manager) announce(ctx context.Context) {
 	}
 	if m.identity != "" {
 		m.log.Info("Took the lease", "identity", m.identity, "before", m.fence.Previous())
-	}
-	select {
-	case <-m.moved:
-	case <-ctx.Done():
 	}
 	m.webhook.wait(ctx)
 	m.access.wait(ctx)

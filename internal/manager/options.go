@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-dev/keelson/config/rbac"
@@ -98,8 +98,8 @@ type Options struct {
 	drivers *virtualmachine.Drivers
 	// hasClusters means that the controller of Clusters was added.
 	hasClusters bool
-	// former has the namespaces that earlier versions used in place of keelson-system. Complete sets it.
-	former former
+	// usesHome means that an option names no namespace, outside of a Pod, so that it is keelson-system. Complete sets it.
+	usesHome bool
 	// inPod is true if this process runs in a Pod, of this or another cluster. Complete sets it.
 	inPod bool
 
@@ -201,21 +201,13 @@ func (o *Options) complete(podNamespace string) error {
 
 // completeNamespaces sets the defaults of the namespaces.
 func (o *Options) completeNamespaces(podNamespace string) {
-	namespace, earlier := podNamespace, ""
-	if !o.inPod {
-		namespace, earlier = rbac.Home, metav1.NamespaceDefault
-	}
-	fill := func(option, former *string) {
+	namespace := cmp.Or(podNamespace, rbac.Home)
+	for _, option := range []*string{&o.LeaderElection.LockNamespace, &o.SecretNamespace, &o.Webhook.ServiceNamespace} {
 		if *option == "" {
-			*option, *former = namespace, earlier
+			*option, o.usesHome = namespace, !o.inPod
 		}
 	}
-	fill(&o.LeaderElection.LockNamespace, &o.former.lease)
-	fill(&o.SecretNamespace, &o.former.secrets)
-	fill(&o.Webhook.ServiceNamespace, &o.former.webhook)
-	if o.Access.ServiceNamespace == "" {
-		o.Access.ServiceNamespace = namespace
-	}
+	o.Access.ServiceNamespace = cmp.Or(o.Access.ServiceNamespace, namespace)
 }
 
 // Validate returns one error that lists all invalid options by their flags, or nil.

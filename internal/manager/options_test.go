@@ -20,7 +20,7 @@ import (
 var twoControllers = []Controller{{Name: "foo"}, {Name: "sampleresource"}}
 
 // noLogger leaves out what no flag sets.
-var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "former", "closers", "drivers", "hasClusters")
+var noLogger = cmpopts.IgnoreFields(Options{}, "Logger", "OnReady", "inPod", "usesHome", "closers", "drivers", "hasClusters")
 
 func TestFlagsMakeOptions(t *testing.T) {
 	parse := func(args ...string) Options {
@@ -112,16 +112,8 @@ func TestComplete(t *testing.T) {
 			if tt.given.LockNamespace == "" && (o.SecretNamespace != tt.wantNamespace || o.Webhook.ServiceNamespace != tt.wantNamespace || o.Access.ServiceNamespace != tt.wantNamespace) {
 				t.Errorf("namespaces of Secrets: got %q and %q, want %q", o.SecretNamespace, o.Webhook.ServiceNamespace, tt.wantNamespace)
 			}
-			// Only what has no place of the user's choice may be somewhere else.
-			want := former{secrets: "default", webhook: "default"}
-			switch {
-			case tt.podNamespace != "":
-				want = former{}
-			case tt.given.LockNamespace == "":
-				want.lease = "default"
-			}
-			if o.former != want {
-				t.Errorf("former namespaces: got %+v, want %+v", o.former, want)
+			if want := tt.podNamespace == ""; o.usesHome != want {
+				t.Errorf("it uses keelson-system because nothing names another namespace: %t, want %t", o.usesHome, want)
 			}
 			other := Options{}
 			if err := other.complete(""); err != nil {

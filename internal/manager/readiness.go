@@ -70,9 +70,7 @@ func (r *readiness) check(*http.Request) error {
 type trackingManager struct {
 	ctrl.Manager
 	readiness *readiness
-	// moved is closed when controllers may start; see mover.
-	moved <-chan struct{}
-	log   logr.Logger
+	log       logr.Logger
 }
 
 // GetLogger implements ctrl.Manager. Controllers derive their loggers from it; the inner manager logs its own
@@ -83,7 +81,7 @@ func (m *trackingManager) GetLogger() logr.Logger { return m.log }
 func (m *trackingManager) Add(runnable manager.Runnable) error {
 	if c, ok := runnable.(warmable); ok {
 		m.readiness.expect()
-		runnable = &trackedController{warmable: c, readiness: m.readiness, moved: m.moved}
+		runnable = &trackedController{warmable: c, readiness: m.readiness}
 	}
 	return m.Manager.Add(runnable)
 }
@@ -98,17 +96,6 @@ type warmable interface {
 type trackedController struct {
 	warmable
 	readiness *readiness
-	moved     <-chan struct{}
-}
-
-// Start starts the workers of the controller.
-func (c *trackedController) Start(ctx context.Context) error {
-	select {
-	case <-c.moved:
-		return c.warmable.Start(ctx)
-	case <-ctx.Done():
-		return nil
-	}
 }
 
 // Warmup fills the caches of the controller and reports that it has.

@@ -79,12 +79,6 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 			Owner: "leader election", Role: "keelson-lease-" + election.LockName,
 			Rules: []rbacv1.PolicyRule{create, change}, Namespaces: []string{election.LockNamespace},
 		})
-		if o.former.lease != "" {
-			all = append(all, preflight.Requirement{
-				Owner: "leader election with earlier versions", Role: "keelson-lease-" + election.LockName,
-				Rules: []rbacv1.PolicyRule{change}, Namespaces: []string{o.former.lease},
-			})
-		}
 	}
 	if serving.IsOn(o.MetricsAddress) && o.Serving.IsSecure(o.MetricsAddress) {
 		all = append(all, preflight.Requirement{Owner: "secure metrics", Role: "keelson-metrics-auth", Rules: serving.ReviewRules()})
@@ -106,7 +100,7 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 // another; otherwise nil.
 func managerNamespace(o Options, needed []preflight.Requirement) *corev1.Namespace {
 	inHome := func(r preflight.Requirement) bool { return slices.Equal(r.Namespaces, []string{rbac.Home}) }
-	if o.former == (former{}) || !slices.ContainsFunc(needed, inHome) {
+	if !o.usesHome || !slices.ContainsFunc(needed, inHome) {
 		return nil
 	}
 	return newManagerNamespace()

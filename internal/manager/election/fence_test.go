@@ -20,6 +20,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
+func TestMain(m *testing.M) { env.Main(m) }
+
 func TestFence(t *testing.T) {
 	noon := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	start := clocks.Reading(noon, 0)
