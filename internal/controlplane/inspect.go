@@ -109,11 +109,6 @@ func Inspect(ctx context.Context, path string) (Report, error) {
 		if report.NodeIndexes, err = readNodeSet(dir); err != nil {
 			return report, err
 		}
-		if report.NodeIndexes == nil { // of an earlier version
-			for index := range s.RealNodes {
-				report.NodeIndexes = append(report.NodeIndexes, index)
-			}
-		}
 		report.RealNodes = len(report.NodeIndexes)
 	}
 	if report.Running() {

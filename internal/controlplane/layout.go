@@ -57,7 +57,6 @@ type state struct {
 	Ephemeral bool              `json:"ephemeral"`           // started without fsync
 	Nodes     int               `json:"nodes"`               // simulated nodes
 	RealNodes int               `json:"realNodes,omitempty"` // so many have been started, and their Nodes may be in the API
-	RealNode  bool              `json:"realNode,omitempty"`  // RealNodes is 1; written by earlier versions
 	Services  string            `json:"services,omitempty"`  // the networks of Services, separated by a comma: IPv4 and, if there is one, IPv6; empty for the usual one
 	Rotation  rotation          `json:"rotation,omitzero"`   // of client certificates
 	Fork      string            `json:"fork,omitempty"`      // what is left to do after Fork; see forkData
@@ -81,9 +80,6 @@ func loadState(dir layout) (state, error) {
 		if _, err := netip.ParsePrefix(network); err != nil && s.Services != "" {
 			return s, fmt.Errorf("%s is damaged (services: %w)", dir.stateFile(), err)
 		}
-	}
-	if s.RealNode {
-		s.RealNodes, s.RealNode = max(s.RealNodes, 1), false
 	}
 	if s.Commands == nil {
 		s.Commands = map[string]string{}

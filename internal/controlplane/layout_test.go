@@ -23,11 +23,7 @@ func TestLoadState(t *testing.T) {
 			name: "everything", file: `{"port":20001,"ephemeral":true,"nodes":3,"commands":{"etcd":"abc"}}`,
 			want: state{Port: 20001, Ephemeral: true, Nodes: 3, Commands: map[string]string{"etcd": "abc"}},
 		},
-		{name: "of an older version", file: `{"port":20001}`, want: state{Port: 20001, Commands: map[string]string{}}},
-		{
-			name: "of an older version, with a real node", file: `{"port":20001,"realNode":true}`,
-			want: state{Port: 20001, RealNodes: 1, Commands: map[string]string{}},
-		},
+		{name: "only a port", file: `{"port":20001}`, want: state{Port: 20001, Commands: map[string]string{}}},
 		{name: "of a newer version", file: `{"port":20001,"new":1}`, want: state{Port: 20001, Commands: map[string]string{}}},
 		{name: "damaged", file: `{"port":`, wantErr: []string{"state.json is damaged", "delete it", "a new port is chosen"}},
 		{name: "empty", file: "\n", wantErr: []string{"state.json is damaged", "delete it"}},

@@ -222,8 +222,7 @@ func (cp *ControlPlane) nodeArgs() []string {
 	return args
 }
 
-// simulatedNodeArgs are the flags by which kube-apiserver reaches simulated nodes, which have the same certificate authority. A
-// kube-apiserver of an earlier version runs without them, and its clients get no logs until it is restarted.
+// simulatedNodeArgs are the flags by which kube-apiserver reaches simulated nodes, which have the same certificate authority.
 func (cp *ControlPlane) simulatedNodeArgs() []string {
 	if len(cp.realNodes()) > 0 {
 		return nil

@@ -11,9 +11,6 @@ const (
 	// Finalizer.
 	LegacyFinalizer = "provisioner"
 
-	// AnnotationVersion is an annotation on a Cluster: the Kubernetes version that its API server
-	// reported last.
-	AnnotationVersion = GroupName + "/kubernetes-version"
 	// AnnotationForceDelete is an annotation on a Cluster that removes its finalizer
 	// after a time, even if the cluster could not be removed. Its value is that time since
 	// the deletion, such as "10m"; any other value means DefaultForceDeleteAfter.

@@ -4,9 +4,6 @@ package v1alpha1
 // host is considered lost. Set it only if the host will never return.
 const AnnotationForgetHost = "cloudnative.tw/forget-host"
 
-// UnknownHost is the value of AnnotationForgetHost for a server without a recorded host.
-const UnknownHost = "unknown"
-
 // The condition types of a VirtualMachine.
 const (
 	// ConditionReady is True if the guest agent has responded or, for an image without a

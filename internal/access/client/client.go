@@ -46,9 +46,8 @@ func Dial(ctx context.Context, config *rest.Config, namespace, name, subresource
 	return conn, nil
 }
 
-// DialPort opens a connection to a TCP port of a guest. The context limits the attempt, not the connection. The connection has
-// a method CloseWrite() error, which ends its side, unless the server is of an earlier version.
-func DialPort(ctx context.Context, config *rest.Config, namespace, name string, port uint16) (net.Conn, error) {
+// DialPort opens a connection to a TCP port of a guest. The context limits the attempt, not the connection.
+func DialPort(ctx context.Context, config *rest.Config, namespace, name string, port uint16) (*PortConn, error) {
 	query := url.Values{ParameterPort: {strconv.Itoa(int(port))}}
 	socket, err := Dial(ctx, config, namespace, name, PortForward, query, HalfClose)
 	if err != nil {
@@ -56,20 +55,17 @@ func DialPort(ctx context.Context, config *rest.Config, namespace, name string, 
 	}
 	ctx = context.WithoutCancel(ctx)
 	conn := websocket.NetConn(ctx, socket, websocket.MessageBinary)
-	if socket.Subprotocol() != HalfClose {
-		return conn, nil
-	}
-	return &portConn{Conn: conn, end: func() error { return socket.Write(ctx, websocket.MessageText, nil) }}, nil
+	return &PortConn{Conn: conn, end: func() error { return socket.Write(ctx, websocket.MessageText, nil) }}, nil
 }
 
-// portConn is a connection to a port of a guest.
-type portConn struct {
+// PortConn is a connection to a port of a guest.
+type PortConn struct {
 	net.Conn
 	end func() error
 }
 
 // CloseWrite says to the guest that nothing follows. Nothing may be written after it.
-func (c *portConn) CloseWrite() error { return c.end() }
+func (c *PortConn) CloseWrite() error { return c.end() }
 
 // ReadLog returns the log of the serial console. A negative tail means all of it. With follow, it continues until the
 // context ends. Errors are as those of Dial.

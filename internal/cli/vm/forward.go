@@ -88,7 +88,7 @@ func parsePair(text string) (portPair, error) {
 // connect connects in and out to a port of a machine. A machine that boots does not accept connections yet, so
 // they are repeated.
 func (m *machines) connect(ctx context.Context, name string, port uint16, in io.Reader, out io.Writer) error {
-	var conn net.Conn
+	var conn *client.PortConn
 	var last error
 	timeout := firstAttempt
 	err := wait.PollUntilContextTimeout(ctx, interval, bootTimeout, true, func(ctx context.Context) (bool, error) {
@@ -115,13 +115,14 @@ func (m *machines) connect(ctx context.Context, name string, port uint16, in io.
 	return pipe(conn, in, out)
 }
 
-// drainTimeout is how long the answer of a machine may take after the end of the input if the machine does not learn of that
-// end, because the manager is of an earlier version.
-const drainTimeout = 10 * time.Second
+// halfCloser is a connection that can end its side only.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
 
-// pipe copies in both directions until the machine ends the connection. It passes the end of the input on; if that is not
-// possible, it waits for drainTimeout.
-func pipe(conn net.Conn, in io.Reader, out io.Writer) error {
+// pipe copies in both directions until the machine ends the connection. It passes the end of the input on.
+func pipe(conn halfCloser, in io.Reader, out io.Writer) error {
 	sent, received := make(chan error, 1), make(chan error, 1)
 	go func() { _, err := io.Copy(conn, in); sent <- err }()
 	go func() { _, err := io.Copy(out, conn); received <- err }()
@@ -129,16 +130,11 @@ func pipe(conn net.Conn, in io.Reader, out io.Writer) error {
 	select {
 	case err = <-received:
 	case err = <-sent:
-		if err != nil {
-			break
+		if err == nil {
+			err = conn.CloseWrite()
 		}
-		var late <-chan time.Time
-		if half, canEnd := conn.(interface{ CloseWrite() error }); !canEnd || half.CloseWrite() != nil {
-			late = time.After(drainTimeout)
-		}
-		select {
-		case err = <-received:
-		case <-late:
+		if err == nil {
+			err = <-received
 		}
 	}
 	return errors.Join(err, ignore(conn.Close(), net.ErrClosed))

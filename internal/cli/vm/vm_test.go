@@ -283,8 +283,7 @@ func TestPipe(t *testing.T) {
 		answered <- errors.Join(err, writeErr, guest.Close())
 	}()
 	var out bytes.Buffer
-	in := io.MultiReader(strings.NewReader("request"), atEnd(func() { close(asked) }))
-	if err := pipe(ours, in, &out); err != nil {
+	if err := pipe(&halfClosed{ours, asked}, strings.NewReader("request"), &out); err != nil {
 		t.Error(err)
 	}
 	if err := <-answered; err != nil || out.String() != "answer to request" {
@@ -292,12 +291,15 @@ func TestPipe(t *testing.T) {
 	}
 }
 
-// atEnd is an empty reader that calls a function.
-type atEnd func()
+// halfClosed is a connection that tells when its side was ended.
+type halfClosed struct {
+	net.Conn
+	ended chan<- struct{}
+}
 
-func (f atEnd) Read([]byte) (int, error) {
-	f()
-	return 0, io.EOF
+func (c *halfClosed) CloseWrite() error {
+	close(c.ended)
+	return nil
 }
 
 func TestPrintUsage(t *testing.T) {

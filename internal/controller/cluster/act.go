@@ -52,12 +52,8 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	case giveUp:
 		return r.giveUp(ctx, cluster, seen)
 	}
-	err := errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p), r.actOnUsers(ctx, cluster, seen, p),
+	return errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p), r.actOnUsers(ctx, cluster, seen, p),
 		r.actOnPrevious(ctx, cluster, seen, p), r.actOnSchedule(ctx, cluster, p))
-	if p.annotation != "" {
-		err = errors.Join(err, r.annotate(ctx, cluster, p.annotation))
-	}
-	return err
 }
 
 // checkLive compares the cached Cluster with the API server before an operation starts. A stale cache may have a Cluster without
@@ -232,24 +228,4 @@ func (r *Reconciler) childFailed(ctx context.Context, err error, kind, namespace
 		}
 	}
 	return &childError{error: kube.Named(err, "write", kind, namespace, name), name: fmt.Sprintf("%s %q", kind, name)}
-}
-
-// annotate sets the version annotation to the version that the cluster's API reported.
-func (r *Reconciler) annotate(ctx context.Context, cluster *v1alpha1.Cluster, version string) error {
-	changed := cluster.DeepCopy()
-	if changed.Annotations == nil {
-		changed.Annotations = map[string]string{}
-	}
-	before := changed.Annotations[v1alpha1.AnnotationVersion]
-	changed.Annotations[v1alpha1.AnnotationVersion] = version
-	err := r.client.Patch(ctx, changed, client.MergeFrom(cluster), client.FieldOwner(kube.FieldManager))
-	if err != nil {
-		return kube.Named(client.IgnoreNotFound(err), "annotate", kind.Kind, "", cluster.Name)
-	}
-	if before != "" {
-		r.events.Normal(cluster, v1alpha1.ReasonUpgraded, "Upgrade", fmt.Sprintf("The API of the cluster now reports %s; before it was %s", version, before))
-	}
-	cluster.ResourceVersion = changed.ResourceVersion // for the status update that follows
-	cluster.Annotations = changed.Annotations
-	return nil
 }

@@ -56,8 +56,6 @@ type plan struct {
 	previous snapshots.PreviousAction
 	// schedule is the plan for spec.snapshots; nil without that field, and for a Cluster that is paused or being deleted.
 	schedule *snapshots.Plan
-	// annotation is the version for the annotation of the Cluster; empty if the annotation is up to date.
-	annotation string
 	// again is the time until the next reconcile if there is no event; zero means never.
 	again time.Duration
 }
@@ -110,9 +108,6 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 	decideUsers(cluster, seen, &p)
 	decideRestore(cluster, seen, &p)
 	decideSchedule(cluster, seen, &p)
-	if seen.probe != nil && seen.probe.Version != "" && cluster.Annotations[v1alpha1.AnnotationVersion] != seen.probe.Version {
-		p.annotation = seen.probe.Version
-	}
 	return p
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
@@ -102,7 +104,9 @@ func TestForceDelete(t *testing.T) {
 				return nil
 			})
 			w.delete()
-			w.change(func(c *v1alpha1.Cluster) { c.Annotations[v1alpha1.AnnotationForceDelete] = tt.value })
+			w.change(func(c *v1alpha1.Cluster) {
+				metav1.SetMetaDataAnnotation(&c.ObjectMeta, v1alpha1.AnnotationForceDelete, tt.value)
+			})
 			w.clock.SetTime(w.get().DeletionTimestamp.Add(tt.after - time.Second))
 			if result := w.reconcile(); result.RequeueAfter == 0 || result.RequeueAfter > time.Second {
 				t.Errorf("a second before the deadline it looks again in %v", result.RequeueAfter)

@@ -48,7 +48,7 @@ func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen
 
 // isUrgent reports whether the change is written without a delay: every change except the step of an operation.
 func isUrgent(was, is v1alpha1.ClusterStatus) bool {
-	if was.Phase != is.Phase || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
+	if was.Phase != is.Phase || was.Version != is.Version || was.ObservedGeneration != is.ObservedGeneration || len(was.Conditions) != len(is.Conditions) {
 		return true
 	}
 	if !equalUsers(was.Users, is.Users) || !equality.Semantic.DeepEqual(was.Snapshots, is.Snapshots) ||
@@ -100,6 +100,9 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 		if was.Reason != is.Reason && isTrouble(is.Reason) {
 			r.events.Warning(cluster, is.Reason, "Reconcile", is.Message)
 		}
+	}
+	if old := cluster.Status.Version; old != "" && old != status.Version {
+		r.events.Normal(cluster, v1alpha1.ReasonUpgraded, "Upgrade", fmt.Sprintf("The API of the cluster now reports %s; before it was %s", status.Version, old))
 	}
 	before, now := cluster.Status.LastOperation, status.LastOperation
 	if seen.outside.Woken && isStarting(now) && !isStarting(before) {

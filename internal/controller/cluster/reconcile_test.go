@@ -42,8 +42,8 @@ func TestAClusterIsMade(t *testing.T) {
 	w.expect(v1alpha1.ConditionControlPlaneAvailable, "True", v1alpha1.ReasonAvailable)
 	w.expect(v1alpha1.ConditionEtcdHealthy, "True", v1alpha1.ReasonAvailable)
 	c := w.get()
-	if got := c.Annotations[v1alpha1.AnnotationVersion]; got != "v1.36.3" || c.Status.Version != got || c.Status.Phase != v1alpha1.PhaseProvisioned {
-		t.Errorf("annotation %q, version %q, phase %s", got, c.Status.Version, c.Status.Phase)
+	if c.Status.Version != "v1.36.3" || c.Status.Phase != v1alpha1.PhaseProvisioned {
+		t.Errorf("version %q, phase %s", c.Status.Version, c.Status.Phase)
 	}
 	want := &v1alpha1.KubeconfigReference{Name: w.name, SecretRef: &v1alpha1.SecretReference{Namespace: w.namespace, Name: w.name + "-kubeconfig", Key: "value"}}
 	if diff := cmp.Diff(want, c.Status.KubeconfigRef); diff != "" {
@@ -260,18 +260,18 @@ func TestUpgradeAndUpdate(t *testing.T) {
 	w.answer(cluster.Probe{OK: true, Version: "v1.37.0"})
 	w.settle()
 	w.expectWhole()
-	if got := w.get().Annotations[v1alpha1.AnnotationVersion]; got != "v1.37.0" {
-		t.Errorf("annotation %q", got)
+	if got := w.get().Status.Version; got != "v1.37.0" {
+		t.Errorf("version %q", got)
 	}
-	if events := w.events(); !strings.Contains(events, "Normal "+v1alpha1.ReasonUpgraded) {
+	if events := w.events(); !strings.Contains(events, "Normal "+v1alpha1.ReasonUpgraded) || !strings.Contains(events, "v1.36.3") {
 		t.Errorf("events:\n%s", events)
 	}
 
 	// An API that does not tell its version does not blank what is known.
 	w.answer(cluster.Probe{OK: true})
 	w.settle()
-	if c := w.get(); c.Annotations[v1alpha1.AnnotationVersion] != "v1.37.0" || c.Status.Version != "v1.37.0" {
-		t.Errorf("annotation %q, version %q", c.Annotations[v1alpha1.AnnotationVersion], c.Status.Version)
+	if got := w.get().Status.Version; got != "v1.37.0" {
+		t.Errorf("version %q", got)
 	}
 
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.APIServer = &v1alpha1.APIServer{Port: 12345} })

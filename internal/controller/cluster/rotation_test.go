@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 )
 
@@ -13,7 +15,7 @@ func TestARotationThatTheEngineCannotDo(t *testing.T) {
 	w.made()
 	w.outside.Calls()
 	c := w.get()
-	c.Annotations[v1alpha1.AnnotationRotateCredentials] = "1"
+	metav1.SetMetaDataAnnotation(&c.ObjectMeta, v1alpha1.AnnotationRotateCredentials, "1")
 	if err := w.client.Update(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}

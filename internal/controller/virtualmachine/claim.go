@@ -94,13 +94,10 @@ func conflictAdvice(vm *v1alpha1.VirtualMachine, right string, wrong []string) s
 
 // recordedDriver returns the driver recorded in the status, or "" if there is none.
 func recordedDriver(vm *v1alpha1.VirtualMachine) string {
-	switch {
-	case vm.Status.Host != nil:
-		return vm.Status.Host.Driver
-	case vm.Status.Server != nil:
-		return vm.Status.Server.Driver
+	if vm.Status.Host == nil {
+		return ""
 	}
-	return ""
+	return vm.Status.Host.Driver
 }
 
 // checkHost fails with an errOnAnotherHost if the status records a host other than the driver's.
@@ -112,17 +109,6 @@ func checkHost(vm *v1alpha1.VirtualMachine, here backend.Host) error {
 	return fmt.Errorf("%w: it is on %s (%s), and this manager runs on %s (%s). Nothing is created, started or deleted here: "+
 		"run the manager on that host. If the host or its machines are permanently lost, run: kubectl annotate --namespace %s vm %s %s=%s",
 		errOnAnotherHost, recorded.Name, recorded.ID, here.Name, here.ID, vm.Namespace, vm.Name, v1alpha1.AnnotationForgetHost, recorded.ID)
-}
-
-// checkUnrecordedHost fails with an errOnAnotherHost if the status has a server that this host does not have, and records no
-// host: earlier versions of the manager did not record it. A server that exists here is adopted instead.
-func checkUnrecordedHost(vm *v1alpha1.VirtualMachine, here backend.Host) error {
-	if vm.Status.Host != nil || vm.Status.Server == nil || vm.Annotations[v1alpha1.AnnotationForgetHost] == v1alpha1.UnknownHost {
-		return nil
-	}
-	return fmt.Errorf("%w: an earlier version of the manager created the server %s without recording its host, and %s (%s) does not have it. "+
-		"Nothing is created, started or deleted here: run the manager on the host that has it. If it is permanently lost, run: kubectl annotate --namespace %s vm %s %s=%s",
-		errOnAnotherHost, vm.Status.Server.ID, here.Name, here.ID, vm.Namespace, vm.Name, v1alpha1.AnnotationForgetHost, v1alpha1.UnknownHost)
 }
 
 // isClaimed reports whether the API records this driver and this host for the server.

@@ -214,7 +214,7 @@ func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 	case err == nil:
 		observed.server = &server
 	case errors.Is(err, backend.ErrNotFound):
-		observed.err = checkUnrecordedHost(vm, observed.host)
+		// There is none yet, or none any more.
 	default:
 		observed.err = err
 	}

@@ -160,48 +160,6 @@ func TestHostThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// legacy turns the status into one of a version that did not record hosts.
-func (w *fixture) legacy() {
-	w.Helper()
-	vm := w.vm()
-	vm.Status.Host = nil
-	w.do(w.client.Status().Update(w.Context(), vm))
-}
-
-func TestServerWithoutAHost(t *testing.T) {
-	t.Run("the host that has it adopts it", func(t *testing.T) {
-		w := newFixture(t)
-		w.createReady()
-		w.legacy()
-		w.reconcileUntilStable()
-		w.expectCalls()
-		w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
-		if got := w.vm().Status.Host; got == nil || got.ID != thisHost.ID {
-			t.Errorf("the host is %+v", got)
-		}
-		if writes := w.wrote(); len(writes) != 1 {
-			t.Errorf("writes: %v, want one", writes)
-		}
-	})
-	t.Run("another host refuses it", func(t *testing.T) {
-		w := newFixture(t)
-		w.createReady()
-		w.legacy()
-		w.becomeLeader(w.secondHost())
-		w.reconcileUntilStable()
-		w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
-		w.remove()
-		w.reconcileUntilStable()
-		w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonOnAnotherHost)
-		w.expectCalls()
-		w.annotate(v1alpha1.UnknownHost)
-		w.reconcileUntilStable()
-		if !w.isGone() {
-			t.Error("it is not deleted after its host was given up")
-		}
-	})
-}
-
 // A host that was renamed is the same one.
 func TestHostThatIsRenamed(t *testing.T) {
 	w := newFixture(t)

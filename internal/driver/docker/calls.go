@@ -120,12 +120,8 @@ func (m *machine) start(ctx context.Context, ctr *container.InspectResponse, wan
 }
 
 // restoreNetwork recreates the network of the machine if it was removed while the machine was off.
-// Machines of earlier versions are in the engine's default network.
 func (m *machine) restoreNetwork(ctx context.Context, ctr *container.InspectResponse) error {
 	id := identityOf(ctr.Config.Labels)
-	if ctr.HostConfig.NetworkMode != container.NetworkMode(networkName(id)) {
-		return nil
-	}
 	if err := m.d.lockNetworks(ctx); err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	cerrdefs "github.com/containerd/errdefs"
-	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -111,24 +110,6 @@ func TestNetworkOfAnotherOwner(t *testing.T) {
 	if _, err := w.api.NetworkRemove(t.Context(), made.ID, client.NetworkRemoveOptions{}); err != nil {
 		t.Errorf("the network of another owner was removed: %v", err)
 	}
-}
-
-func TestMachineInTheDefaultNetworkStaysThere(t *testing.T) {
-	w := newFixture(t)
-	machine := small(uid)
-	image, err := w.driver.ensureGuest(t.Context())
-	w.do(err)
-	options := newContainer(&machine, image)
-	options.HostConfig.NetworkMode = container.NetworkMode("default")
-	_, err = w.api.ContainerCreate(t.Context(), options)
-	w.do(err)
-	if server := w.start(machine); len(server.Addresses) != 1 {
-		t.Errorf("addresses are %v", server.Addresses)
-	}
-	if got := w.networks(t.Context()); len(got) > 0 {
-		t.Errorf("networks are %v", got)
-	}
-	w.remove(backend.DeleteOptions{})
 }
 
 func TestNoAddressesLeft(t *testing.T) {

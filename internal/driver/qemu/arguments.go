@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/netip"
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -323,17 +322,4 @@ func memoryArgument(m *backend.Machine) string {
 		size += fmt.Sprintf(",slots=%d,maxmem=%dM", memorySlots, (most+memoryStep*memorySlots)>>20+1)
 	}
 	return size
-}
-
-// mac returns the MAC address that a machine of an earlier version has for its life.
-func mac(m *backend.Machine) string {
-	sum := sha256.Sum256([]byte(m.UID))
-	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
-}
-
-// newMAC returns the MAC address of a new machine, which nobody else on this host has: it contains the address of the
-// machine.
-func newMAC(address netip.Addr) string {
-	ip := address.As4()
-	return fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", ip[0], ip[1], ip[2], ip[3])
 }

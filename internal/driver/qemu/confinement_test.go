@@ -208,8 +208,8 @@ func TestUsersOfMachines(t *testing.T) {
 	w.remove()
 }
 
-// A machine of an earlier version gets its user at the next start, and the manager's user gets its
-// retained disk.
+// A machine that was started before the manager had users for machines gets one at the next start, and the manager's user gets
+// its retained disk.
 func TestAMachineWithoutAUserGetsOne(t *testing.T) {
 	w := newFixture(t)
 	w.needUsers()

@@ -163,7 +163,6 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	if err := m.claimUser(); err != nil {
 		return nil, err
 	}
-	// A machine of an earlier version has no address yet.
 	if err := m.d.networks.claim(m); err != nil {
 		return nil, fmt.Errorf("find an address for the machine: %w", err)
 	}
@@ -208,9 +207,8 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, published, machine.MemoryBytes
-	m.def.Networked = true
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
-	m.def.StopRun, m.def.DiskBus, m.def.Shape = "", true, l.shape()
+	m.def.StopRun, m.def.Shape = "", l.shape()
 	m.def.ClockStopped, m.def.GuestWaits, m.def.MemoryShared, m.def.GuestForked = l.isInstant(), l.isInstant(), l.isInstant(), false
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)

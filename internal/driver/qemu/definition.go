@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -51,8 +50,6 @@ type definition struct {
 	RootCopied bool `json:"rootCopied,omitempty"`
 	// DiskRecords are the disks of spec.disks, by name.
 	DiskRecords map[string]diskRecord `json:"diskRecords,omitempty"`
-	// DiskBus means that disks can be plugged into the current run.
-	DiskBus bool `json:"diskBus,omitempty"`
 	// Started is the machine as of its last start.
 	Started *backend.Machine `json:"started,omitempty"`
 	// BootMemory is the memory at the start. More may have been hot-plugged
@@ -64,11 +61,6 @@ type definition struct {
 	StartedSeedSum string `json:"startedSeedSum,omitempty"`
 	// Address is the machine's address in the network of its namespace. It is the same for the life of the machine.
 	Address netip.Addr `json:"address,omitzero"`
-	// MAC is the address of the network card. Empty means that of a machine of an earlier version, see mac.
-	MAC string `json:"mac,omitempty"`
-	// Networked means that the last start connected the machine to the network of its namespace. It is
-	// false for a machine that an earlier version started, until its next start.
-	Networked bool `json:"networked,omitempty"`
 	// HostPorts are the host ports by the name of the machine's port.
 	HostPorts map[string]int `json:"hostPorts,omitempty"`
 	// Shape is that of the QEMU of the last start, see launch.shape.
@@ -141,5 +133,9 @@ func (def *definition) write(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, definitionFile), append(raw, '\n'), atomicfile.Durable)
 }
 
-// hardwareAddress returns the address of the network card.
-func (def *definition) hardwareAddress() string { return cmp.Or(def.MAC, mac(&def.Machine)) }
+// hardwareAddress returns the address of the network card. It contains the IPv4 address of the machine, so that no other machine on
+// this host has it.
+func (def *definition) hardwareAddress() string {
+	ip := def.Address.As16()
+	return fmt.Sprintf("52:54:%02x:%02x:%02x:%02x", ip[12], ip[13], ip[14], ip[15])
+}

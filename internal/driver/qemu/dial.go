@@ -17,14 +17,14 @@ func (d *Driver) Dial(ctx context.Context, id backend.Identity, port uint16) (ne
 		return nil, err
 	}
 	m.mu.Lock()
-	isOn, networked := m.run != "", m.def.Networked
+	isOn := m.run != ""
 	m.mu.Unlock()
 	w := d.networks.find(m.id.Namespace)
 	switch {
 	case !isOn:
 		return nil, fmt.Errorf("connect to machine %s: it is off: %w", id.UID, backend.ErrUnavailable)
-	case !networked || w == nil:
-		return nil, fmt.Errorf("connect to machine %s: it was started by an earlier version and has to be restarted: %w", id.UID, backend.ErrUnavailable)
+	case w == nil:
+		return nil, fmt.Errorf("connect to machine %s: its namespace has no network yet: %w", id.UID, backend.ErrUnavailable)
 	}
 	client, release, err := networkClient(w.dir)
 	if err != nil {

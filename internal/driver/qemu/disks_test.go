@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -180,34 +179,6 @@ func TestDiskFromImage(t *testing.T) {
 	w.typed("until [ -b /dev/disk/by-id/virtio-data ]; do sleep 0.1; done; head -c 17 /dev/disk/by-id/virtio-data; echo")
 	w.shows("from-the-image-42")
 	w.hasFiles("data")
-	w.remove()
-}
-
-// A machine that an earlier version has started has no bus for disks: it needs a restart, and says so.
-func TestDisksOfAnEarlierVersion(t *testing.T) {
-	w := newFixture(t)
-	machine := firmware(uid)
-	machine.Image.Path = emptyImage(t)
-	w.run(machine)
-	m := w.driver.machines[uid]
-	m.mu.Lock()
-	m.def.DiskBus = false
-	m.mu.Unlock()
-	machine.Hash, machine.Disks = "2", []backend.Disk{{Name: "data", SizeBytes: 8 << 20}}
-	w.do(w.driver.Reconfigure(t.Context(), machine))
-	w.eventually("it says that it needs a restart", func(s *backend.Server) bool {
-		return slices.Equal(s.Pending, []string{"disks"}) && len(s.Disks) == 1 && strings.Contains(s.Disks[0].Message, "restart it")
-	})
-	undone := machine
-	undone.Hash, undone.Disks = "3", nil
-	w.do(w.driver.Reconfigure(t.Context(), undone))
-	w.hasFiles()
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
-	w.hasFiles("data")
-	w.hasPlugged("data")
 	w.remove()
 }
 

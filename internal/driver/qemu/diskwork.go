@@ -179,7 +179,7 @@ func (m *machine) passDisks(ctx context.Context) []backend.PendingDisk {
 	defer m.files.Unlock()
 	m.mu.Lock()
 	p := &diskPass{m: m, wanted: slices.Clone(m.def.Disks), conn: m.conn}
-	isOn, bus, created := m.run != "", m.def.DiskBus, m.def.Created
+	isOn, created := m.run != "", m.def.Created
 	isAsleep := m.def.Asleep != nil
 	same := sameDisks(m.startedWith().Disks, m.def.Disks)
 	m.mu.Unlock()
@@ -189,10 +189,6 @@ func (m *machine) passDisks(ctx context.Context) []backend.PendingDisk {
 	case isAsleep:
 		// The guest has parts of its disks in its memory.
 		return []backend.PendingDisk{{Message: "the machine is asleep; its disks change when it is awake"}}
-	case isOn && !bus && same:
-		return nil
-	case isOn && !bus:
-		return []backend.PendingDisk{{Message: "an earlier version of Keelson has started the machine, without a bus for disks: restart it"}}
 	case isOn && p.conn == nil:
 		return []backend.PendingDisk{{Message: "the monitor of QEMU does not answer"}}
 	}

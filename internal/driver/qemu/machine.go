@@ -234,9 +234,7 @@ func (m *machine) snapshot() backend.Server {
 	}
 	s.Agent, s.Usage = m.agent, m.usage
 	s.Pending = m.def.pending()
-	if m.def.Networked {
-		s.NetworkError = networkError
-	}
+	s.NetworkError = networkError
 	s.LastActive = m.lastActive
 	if m.sessions > 0 {
 		s.LastActive = time.Now()
@@ -260,7 +258,7 @@ func (m *machine) endpoints() (all []v1alpha1.Endpoint) {
 // then those that the guest reports; m.mu is held.
 func (m *machine) reportedAddresses() []string {
 	var all []string
-	if m.def.Address.IsValid() && (m.run == "" || m.def.Networked) {
+	if m.def.Address.IsValid() {
 		all = append(all, m.def.Address.String())
 	}
 	if m.run != "" {
@@ -275,11 +273,7 @@ func (m *machine) reportedAddresses() []string {
 
 // publishedAt returns the address of a forwarded port on the host; m.mu is held.
 func (m *machine) publishedAt(port int) netip.AddrPort {
-	address := (&Options{}).publishAddress() // where QEMU forwarded it
-	if m.def.Networked {
-		address = m.d.options.publishAddress()
-	}
-	return netip.AddrPortFrom(address, uint16(port)) //nolint:gosec // a port
+	return netip.AddrPortFrom(m.d.options.publishAddress(), uint16(port)) //nolint:gosec // a port
 }
 
 // startedWith returns the machine as of its last start; m.mu is held.

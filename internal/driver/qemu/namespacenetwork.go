@@ -44,8 +44,6 @@ type namespaceNetwork struct {
 	woken chan struct{}
 	// searched means that no process of the network is without a record.
 	searched bool
-	// conflicts are machines whose network card has the address of another one's, by their UIDs.
-	conflicts map[types.UID]string
 
 	mu     sync.Mutex
 	prefix netip.Prefix
@@ -284,9 +282,6 @@ func (w *namespaceNetwork) check(ctx context.Context, client *network.Client) er
 		return fmt.Errorf("query the network of namespace %s: %w", w.namespace, err)
 	}
 	problems := map[types.UID]string{}
-	for uid, other := range w.conflicts {
-		problems[uid] = fmt.Sprintf("its network card has the same address as that of machine %s; create one of them again", other)
-	}
 	unreachable := map[types.UID]string{}
 	for _, machine := range status.Machines {
 		for _, forward := range machine.Forwards {

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/keelson-dev/keelson/internal/network"
@@ -15,9 +14,8 @@ import (
 // config returns the configuration for the present machines, and whether one of them needs the network.
 func (w *namespaceNetwork) config() (config network.Config, needed bool) {
 	config = network.Config{Namespace: w.namespace, Prefix: w.network(), Egress: w.n.d.options.Egress}
-	names, cards := map[string]bool{}, map[string]string{}
+	names := map[string]bool{}
 	sleepers := false
-	w.conflicts = map[types.UID]string{}
 	for _, m := range w.n.d.all() {
 		if m.id.Namespace != w.namespace {
 			continue
@@ -29,16 +27,11 @@ func (w *namespaceNetwork) config() (config network.Config, needed bool) {
 		if !has {
 			continue
 		}
-		// Two cards of earlier versions may have the same address. It stays with the first one.
-		if other, taken := cards[entry.MAC]; taken {
-			w.conflicts[m.id.UID] = other
-			continue
-		}
 		// Of two machines with the same name, one is about to be deleted. A name that is no label is none in DNS.
 		if len(validation.IsDNS1123Label(entry.Name)) > 0 || names[entry.Name] {
 			entry.Name = entry.UID
 		}
-		names[entry.Name], cards[entry.MAC] = true, m.id.Name
+		names[entry.Name] = true
 		config.Machines = append(config.Machines, entry)
 	}
 	w.mu.Lock()
@@ -85,8 +78,8 @@ func (w *namespaceNetwork) setPrefix(prefix netip.Prefix) {
 func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	on = m.run != "" && m.def.Networked
-	if !m.def.Address.IsValid() || m.leaving || m.run != "" && !m.def.Networked {
+	on = m.run != ""
+	if !m.def.Address.IsValid() || m.leaving {
 		return entry, false, false
 	}
 	entry = network.Machine{

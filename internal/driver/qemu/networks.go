@@ -189,9 +189,6 @@ func (n *networks) claim(m *machine) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.def.Address = address
-	if !m.def.Created {
-		m.def.MAC = newMAC(address)
-	}
 	return nil
 }
 

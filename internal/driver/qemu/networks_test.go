@@ -500,46 +500,6 @@ func TestAddressesLast(t *testing.T) {
 	w.remove()
 }
 
-// A machine that an earlier version started keeps QEMU's user network until its next start.
-func TestMachineOfAnEarlierVersion(t *testing.T) {
-	w := newFixture(t)
-	machine := w.firmware()
-	machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22, Protocol: v1alpha1.ProtocolTCP}}
-	w.run(machine)
-	w.do(w.driver.Close())
-	dir := filepath.Join(w.driver.machinesDir(), string(uid))
-	def, err := readDefinition(dir)
-	w.do(err)
-	old := def
-	old.Address, old.MAC, old.Networked = netip.Addr{}, "", false
-	w.do(old.write(dir))
-	w.driver = nil
-	w.open()
-	server := w.eventually("it runs", is(backend.StateRunning))
-	if !slices.Equal(server.Pending, []string{"network"}) || len(server.Addresses) > 0 || server.Endpoints[0].Address != fmt.Sprintf("127.0.0.1:%d", def.HostPorts["ssh"]) {
-		t.Errorf("it is %+v", server)
-	}
-	if w.networkPID("default") != 0 {
-		harness.Eventually(t, "no network runs for it", func() bool { return w.networkPID("default") == 0 })
-	}
-	if _, err := w.driver.Dial(t.Context(), machine.Identity, 22); !errors.Is(err, backend.ErrUnavailable) {
-		t.Errorf("Dial: %v", err)
-	}
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
-	server = w.run(machine)
-	if len(server.Pending) > 0 || len(server.Addresses) != 1 {
-		t.Errorf("after a restart it is %+v", server)
-	}
-	w.do(w.driver.Close())
-	if def, err = readDefinition(dir); err != nil || def.hardwareAddress() != mac(&machine) {
-		t.Errorf("its card changed to %s, %v", def.hardwareAddress(), err)
-	}
-	w.driver = nil
-	w.open()
-	w.remove()
-}
-
 // Many machines of a namespace come and go.
 func TestLongNetworkOfManyMachines(t *testing.T) {
 	w := newFixture(t)

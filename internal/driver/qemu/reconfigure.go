@@ -30,16 +30,10 @@ func (def *definition) pending() []string {
 	add(started.MilliCPU != def.MilliCPU, "resource.cpu")
 	add(started.MemoryBytes != def.MemoryBytes, "resource.memory")
 	add(started.DiskBytes != def.DiskBytes, "resource.rootDisk")
-	if !def.Networked {
-		// An earlier version started it with a network of its own.
-		fields = append(fields, "network")
-		add(!slices.Equal(started.Ports, def.Ports), "ports")
-	}
 	add(started.Firmware != def.Firmware, "firmware")
 	add(started.CPUModel != def.CPUModel, "cpuModel")
 	add(!reflect.DeepEqual(started.CDROM, def.CDROM), "cdrom")
 	add(started.Display != def.Display, "display")
-	add(!def.DiskBus && !sameDisks(started.Disks, def.Disks), "disks")
 	add(def.SeedSum != def.StartedSeedSum, "cloudInit")
 	return fields
 }
@@ -105,8 +99,8 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 func (m *machine) reconnect(ctx context.Context, wanted *backend.Machine) error {
 	m.mu.Lock()
 	started := *m.startedWith()
-	changed := m.def.Networked && (!slices.Equal(started.Ports, wanted.Ports) || started.Service != wanted.Service ||
-		!equality.Semantic.DeepEqual(started.Network, wanted.Network))
+	changed := !slices.Equal(started.Ports, wanted.Ports) || started.Service != wanted.Service ||
+		!equality.Semantic.DeepEqual(started.Network, wanted.Network)
 	before := m.def.HostPorts
 	m.mu.Unlock()
 	if !changed {

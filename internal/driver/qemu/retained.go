@@ -8,7 +8,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -121,9 +120,6 @@ func (d *Driver) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, er
 	return all, nil
 }
 
-// flatForm matches retained disks of earlier versions: namespace, name and UID of the machine.
-var flatForm = regexp.MustCompile(`^(.+)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\.qcow2$`)
-
 func readRetained(root, path string) (backend.RetainedDisk, error) {
 	disk := backend.RetainedDisk{Path: path}
 	usage, err := measureDisk(path)
@@ -138,11 +134,6 @@ func readRetained(root, path string) (backend.RetainedDisk, error) {
 	words := strings.Split(below, string(filepath.Separator))
 	if len(words) == 3 {
 		disk.Namespace, disk.Name = words[0], words[1]
-	} else if flat := flatForm.FindStringSubmatch(below); flat != nil {
-		disk.Name = flat[1]
-		if strings.Count(flat[1], "-") == 1 { // otherwise the start of the name is ambiguous
-			disk.Namespace, disk.Name, _ = strings.Cut(flat[1], "-")
-		}
 	}
 	return disk, nil
 }

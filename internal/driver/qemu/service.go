@@ -16,13 +16,12 @@ import (
 const (
 	noServiceAddress = "the manager has no address at which nodes reach machines. `keelson up --node=real` has one if it runs as root; " +
 		"simulated nodes and a node without root do not reach machines. For other nodes, set --vm-service-address"
-	noServiceNetwork = "an earlier version started the machine, without a network that nodes reach. Set spec.restartedAt to the current time"
 )
 
 // serviceAt returns the address of the host at which nodes reach a port of a machine that is on, which is not valid if they
 // do not; m.mu is held. The port has the number that it has at the publish address.
 func (m *machine) serviceAt(machine *backend.Machine, port string) netip.AddrPort {
-	if !machine.Service || !m.def.Networked || !m.d.options.ServiceAddress.IsValid() {
+	if !machine.Service || !m.d.options.ServiceAddress.IsValid() {
 		return netip.AddrPort{}
 	}
 	return netip.AddrPortFrom(m.d.options.ServiceAddress, uint16(m.def.HostPorts[port])) //nolint:gosec // a port
@@ -32,10 +31,8 @@ func (m *machine) serviceAt(machine *backend.Machine, port string) netip.AddrPor
 func (m *machine) service(problem string) *backend.Service {
 	machine := m.startedWith()
 	switch {
-	case !machine.Service && (!m.def.Service || m.def.Networked):
+	case !machine.Service:
 		return nil
-	case !m.def.Networked:
-		return &backend.Service{Error: noServiceNetwork}
 	case !m.d.options.ServiceAddress.IsValid():
 		return &backend.Service{Error: noServiceAddress}
 	case problem != "":

@@ -109,8 +109,8 @@ func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedM
 	}
 	saved.CPU = l.processors()
 	if saved.Shape != l.shape() {
-		return nil, errors.New("an earlier version of Keelson started the machine, or it got processors since: it can sleep after a restart. " +
-			"Set spec.restartedAt to the current time")
+		return nil, errors.New("the hardware of the machine is not that of its next start, because it got processors or Keelson was upgraded since its start: " +
+			"it can sleep after a restart. Set spec.restartedAt to the current time")
 	}
 	ctx, cancel := context.WithTimeout(ctx, savedmemory.Timeout)
 	defer cancel()

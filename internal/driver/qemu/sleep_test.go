@@ -198,13 +198,12 @@ func TestLongPluggedMemorySleeps(t *testing.T) {
 	w.remove()
 }
 
-// A machine that got processors while it ran, or that an earlier version started, is not put to sleep, because it could not
-// wake. It runs on.
+// A machine whose hardware is not that of its next start is not put to sleep, because it could not wake. It runs on.
 func TestMachineThatCouldNotWakeDoesNotSleep(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	run := w.run(machine).Run
-	w.driver.machines[uid].def.Shape = "of an earlier version"
+	w.driver.machines[uid].def.Shape = "another"
 	w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	w.eventually("the attempt has failed", is(backend.StateRunning))
 	err := w.driver.Sleep(w.Context(), machine.Identity, backend.SleepOptions{})

@@ -182,5 +182,5 @@ func (s *machineSnapshot) memoryPath() string { return filepath.Join(s.dir, save
 func (def *definition) asleepWith(saved savedMemory, started backend.Machine, memory *snapshotMemory) {
 	def.Asleep, def.Started, def.BootMemory, def.Shape = &saved, &started, memory.BootMemory, saved.Shape
 	def.Asleep.At = time.Now().UTC()
-	def.DiskBus, def.Networked, def.GuestWaits = true, true, false
+	def.GuestWaits = false
 }

@@ -40,7 +40,7 @@ func TestRestoreOfAMachine(t *testing.T) {
 	w := newFixture(t)
 	machine := w.withData()
 	w.run(machine)
-	mac := w.driver.machines[uid].def.MAC
+	mac := w.driver.machines[uid].def.hardwareAddress()
 	w.fill("root", 1)
 	w.fill("data", 2)
 	first := snapshotOf(1, "first")
@@ -79,7 +79,7 @@ func TestRestoreOfAMachine(t *testing.T) {
 
 	w.do(w.driver.Start(t.Context(), machine))
 	w.eventually("it runs", is(backend.StateRunning))
-	if now := w.driver.machines[uid].def.MAC; now != mac {
+	if now := w.driver.machines[uid].def.hardwareAddress(); now != mac {
 		t.Errorf("the MAC address is %s, was %s", now, mac)
 	}
 	w.fill("root", 5)

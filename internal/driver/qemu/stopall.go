@@ -229,8 +229,8 @@ func (o *Options) saveForStop() {
 	}
 }
 
-// readForStop returns the options for StopAll. If they are not known, as those of an earlier version of Keelson, all machines can be
-// powered off nevertheless.
+// readForStop returns the options for StopAll. If they cannot be read, all machines can be powered off
+// nevertheless.
 func readForStop(stateDir string) Options {
 	options := Options{StateDir: stateDir, Log: logr.Discard(), stopsOnly: true}
 	raw, err := os.ReadFile(filepath.Join(stateDir, stopFile))

@@ -60,7 +60,7 @@ func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*networkUse 
 	on := map[string]*namespaceNetwork{}
 	for _, m := range machines {
 		m.mu.Lock()
-		isOn := m.run != "" && m.def.Networked
+		isOn := m.run != ""
 		m.mu.Unlock()
 		if isOn && on[m.id.Namespace] == nil {
 			if network := d.networks.find(m.id.Namespace); network != nil {

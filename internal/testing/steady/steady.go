@@ -39,10 +39,6 @@ type Objects struct {
 	// Kinds are Keelson's kinds, each with the condition Ready; Children are the kinds of their
 	// children.
 	Kinds, Children []schema.GroupVersionResource
-	// Ignored are the types of conditions that Snapshot omits, because an earlier version does not set them.
-	Ignored []string
-	// IgnoredFields are the fields of spec that Snapshot omits: defaults that an earlier version does not have.
-	IgnoredFields []string
 }
 
 func (o *Objects) client(t testing.TB) dynamic.Interface {
@@ -162,14 +158,7 @@ func (o *Objects) Snapshot(t testing.TB) map[string]string {
 					delete(c, "message")
 				}
 			}
-			conditions = slices.DeleteFunc(conditions, func(condition any) bool {
-				c, ok := condition.(map[string]any)
-				return ok && slices.Contains(o.Ignored, fmt.Sprint(c["type"]))
-			})
 			spec, _, _ := unstructured.NestedMap(object.Object, "spec") // nil for a Secret
-			for _, field := range o.IgnoredFields {
-				delete(spec, field)
-			}
 			restarts, _, _ := unstructured.NestedFieldNoCopy(object.Object, "status", "restarts")
 			raw, err := json.Marshal(map[string]any{
 				"uid": object.GetUID(), "generation": object.GetGeneration(), "spec": spec, "data": object.Object["data"],

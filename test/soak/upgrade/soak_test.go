@@ -1,6 +1,6 @@
 //go:build soak
 
-// Package upgrade replaces a manager and CRDs of an earlier commit with those of the current one,
+// Package upgrade replaces a manager and CRDs of the last release with those of the current commit,
 // while machines, clusters, schedules and applications run: nothing restarts, nothing flaps, and no
 // run is missed or duplicated.
 package upgrade
@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -29,10 +28,6 @@ import (
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
-
-// from is the commit to upgrade from while there is no release: the last one before the admission
-// webhook.
-const from = "11940ae86e8235ec00a2ebec646f89f98e3db442"
 
 const namespace = "default"
 
@@ -99,16 +94,10 @@ kind: Cluster
 metadata: {name: inner}
 `
 
-// TestSoakUpgrade upgrades a live installation of a release, and one of the previous commit.
+// TestSoakUpgrade upgrades a live installation of the last release.
 func TestSoakUpgrade(t *testing.T) {
 	needQEMU(t)
-	for _, commit := range commits(t) {
-		t.Run(commit, func(t *testing.T) { upgrade(t, commit) })
-	}
-}
-
-func upgrade(t *testing.T, commit string) {
-	earlier := buildEarlier(t, commit)
+	earlier := buildEarlier(t, lastRelease(t))
 	cp := env.ControlPlane(t, controlplane.Options{Nodes: 1, Dir: filepath.Join(t.TempDir(), "cp")})
 	if err := cp.Settle(t.Context()); err != nil {
 		t.Fatal(err)
@@ -117,12 +106,9 @@ func upgrade(t *testing.T, commit string) {
 	t.Cleanup(func() { endAll(t, state) })
 	present := besideOf(t, earlier)
 	kubeconfig := cp.Kubeconfig()
-	flags := []string{"--kubeconfig=" + kubeconfig, "--state-dir=" + state, "--vm-driver=qemu", "--metrics-bind-address=0",
-		"--leader-elect", "--lease-lock-namespace=" + namespace, "--secret-namespace=" + namespace}
 	images := t.TempDir()
-	if knows(t, earlier, "--vm-image-dirs") {
-		flags = append(flags, "--vm-image-dirs="+images)
-	}
+	flags := []string{"--kubeconfig=" + kubeconfig, "--state-dir=" + state, "--vm-driver=qemu", "--metrics-bind-address=0",
+		"--leader-elect", "--lease-lock-namespace=" + namespace, "--secret-namespace=" + namespace, "--vm-image-dirs=" + images}
 
 	apply(t, kubeconfig, manifests(t, earlier))
 	old := managers.StartBinary(t, earlier, "earlier", flags...)
@@ -134,14 +120,7 @@ func upgrade(t *testing.T, commit string) {
 	apply(t, kubeconfig, fmt.Sprintf(objects, image, image))
 	w := &world{steady.Objects{Config: cp.Config(), Namespace: namespace, Kinds: kinds, Children: children}, state}
 	w.AwaitSettled(t)
-	w.confine(t, kubeconfig)
 	before, processes := w.AwaitStill(t, after), w.processes() // a component of a new cluster may start twice
-	w.Ignored, w.IgnoredFields = absent(before, newConditions, "  type: ", "\n"), absent(before, newFields, "  ", ": ")
-	networked := knows(t, earlier, "--vm-egress")
-	if !networked {
-		w.Ignored = append(w.Ignored, "RestartRequired") // see checkNetwork
-		before = w.Snapshot(t)
-	}
 	flaps := w.WatchReady(t)
 
 	began := time.Now()
@@ -154,9 +133,6 @@ func upgrade(t *testing.T, commit string) {
 	time.Sleep(after) //nolint:forbidigo // the absence of changes is the point
 	w.AwaitSettled(t)
 
-	if !networked {
-		w.checkNetwork(t, kubeconfig)
-	}
 	if diff := cmp.Diff(before, w.Snapshot(t)); diff != "" {
 		t.Errorf("the upgrade has changed something (-before +after):\n%s", diff)
 	}
@@ -183,32 +159,16 @@ func needQEMU(t *testing.T) {
 	}
 }
 
-// commits returns the commits to upgrade from: the last release, or from if there is none, and the
-// previous commit.
-func commits(t *testing.T) []string {
+// lastRelease returns the tag of the last release before this commit. While there is none, nothing in use needs an upgrade, and the
+// manager is replaced by one of the same commit.
+func lastRelease(t *testing.T) string {
 	t.Helper()
-	all := []string{from, "HEAD^"}
-	if tag, err := exec.Command("git", "describe", "--tags", "--abbrev=0", "HEAD^").Output(); err == nil {
-		all[0] = strings.TrimSpace(string(tag))
+	tag, err := exec.Command("git", "describe", "--tags", "--abbrev=0", "HEAD^").Output()
+	if err != nil {
+		t.Log("This clone has no tag of a release: upgrading from the current commit to itself")
+		return "HEAD"
 	}
-	for i, commit := range all {
-		hash, err := exec.Command("git", "rev-parse", "--verify", "--quiet", commit+"^{commit}").Output()
-		if err != nil && isShallow() {
-			t.Logf("This clone has no commit %s: upgrading from the current one to itself. To get it: git fetch --unshallow --tags", commit)
-			hash, err = []byte("HEAD"), nil
-		}
-		if err != nil {
-			t.Fatalf("Missing commit %s to upgrade from", commit)
-		}
-		all[i] = strings.TrimSpace(string(hash))
-	}
-	return slices.Compact(all)
-}
-
-// isShallow reports whether the clone lacks a part of the history. CI reports that in its summary.
-func isShallow() bool {
-	out, err := exec.Command("git", "rev-parse", "--is-shallow-repository").Output()
-	return err == nil && strings.TrimSpace(string(out)) == "true"
+	return strings.TrimSpace(string(tag))
 }
 
 // buildEarlier builds the manager of a commit, mostly from Go's cache.
@@ -236,16 +196,6 @@ func buildEarlier(t *testing.T, commit string) string {
 	}
 	t.Logf("built the manager of %s in %v", commit, time.Since(began))
 	return binary
-}
-
-// knows reports whether a manager has a flag.
-func knows(t *testing.T, binary, flag string) bool {
-	t.Helper()
-	help, err := exec.Command(binary, "manager", "--help").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%s manager --help: %v\n%s", binary, err, help)
-	}
-	return strings.Contains(string(help), flag)
 }
 
 // besideOf puts the current manager into the directory of the earlier one, as an upgrade does: it
