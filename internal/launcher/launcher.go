@@ -121,7 +121,8 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	if err != nil {
 		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
-	mux := http.NewServeMux()
+	probes, mux := http.NewServeMux(), http.NewServeMux()
+	probes.Handle(ReadyPath, l.ready)
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
 	mux.HandleFunc("POST "+HaltedPath, l.access.guard(l.ready.serveHalted))
@@ -132,11 +133,9 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	mux.HandleFunc("POST "+PausePath, l.access.guard(l.servePower("stop")))
 	mux.HandleFunc("POST "+ResumePath, l.access.guard(l.servePower("cont")))
 	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: monitorTimeout, MaxHeaderBytes: 16 << 10, Protocols: new(http.Protocols)}
-	server.Protocols.SetHTTP1(true)
-	server.Protocols.SetUnencryptedHTTP2(true)
-	go func() { _ = server.Serve(listener) }() // until it is closed
-	defer func() { _ = server.Close() }()
+	gate := newGate(listener)
+	go gate.serve(mux, probes)
+	defer gate.close()
 	defer func() {
 		for _, lock := range l.locks {
 			_ = lock.Close() // nothing was written
