@@ -3,6 +3,7 @@ package virtualmachine
 import (
 	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,22 +159,29 @@ func (c *collector) collect(collected chan<- prometheus.Metric) {
 	c.collectSnapshots(ctx, collected)
 	c.collectSets(ctx, collected)
 	c.collectNetworks(ctx, machines, collected)
+	reported := map[types.UID]bool{}
 	for _, driver := range c.drivers.alreadyOpen() {
 		servers, err := driver.List(ctx)
 		if err != nil {
 			continue
 		}
-		collectAsleep(driver.Name(), servers, machines, collected)
+		// Another server may have the same namespace and name: that of another cluster, or of a deleted object. A second metric with the
+		// same labels would make all metrics unreadable.
+		servers = slices.DeleteFunc(servers, func(server backend.Server) bool {
+			vm := machines[server.UID]
+			isOwn := vm != nil && vm.Namespace == server.Namespace && vm.Name == server.Name && !reported[server.UID]
+			reported[server.UID] = reported[server.UID] || isOwn
+			return !isOwn
+		})
+		collectAsleep(driver.Name(), servers, collected)
 		disks := measureDisks(ctx, driver)
 		for i := range servers {
-			if usage, found := disks[servers[i].UID]; found && machines[servers[i].UID] != nil {
+			if usage, found := disks[servers[i].UID]; found {
 				labels := []string{servers[i].Namespace, servers[i].Name}
 				collected <- prometheus.MustNewConstMetric(allocatedDesc, prometheus.GaugeValue, float64(usage.AllocatedBytes), labels...)
 				collected <- prometheus.MustNewConstMetric(virtualDesc, prometheus.GaugeValue, float64(usage.VirtualBytes), labels...)
 			}
-			// Another server may have the same namespace and name: that of another cluster, or
-			// of a deleted object.
-			if usage := servers[i].Usage; usage != nil && machines[servers[i].UID] != nil {
+			if usage := servers[i].Usage; usage != nil {
 				labels := []string{servers[i].Namespace, servers[i].Name}
 				collected <- prometheus.MustNewConstMetric(cpuDesc, prometheus.CounterValue, usage.CPUSeconds, labels...)
 				collected <- prometheus.MustNewConstMetric(residentDesc, prometheus.GaugeValue, float64(usage.ResidentBytes), labels...)
@@ -201,13 +209,10 @@ func (c *collector) collectSets(ctx context.Context, collected chan<- prometheus
 }
 
 // collectAsleep reports the saved memory of the machines of a driver, and how many are asleep.
-func collectAsleep(driver string, servers []backend.Server, machines map[types.UID]*v1alpha1.VirtualMachine, collected chan<- prometheus.Metric) {
+func collectAsleep(driver string, servers []backend.Server, collected chan<- prometheus.Metric) {
 	asleep := 0
 	for i := range servers {
 		server := &servers[i]
-		if machines[server.UID] == nil {
-			continue
-		}
 		if server.State == backend.StateAsleep {
 			asleep++
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,17 @@ func (retainer) Networks(context.Context) ([]backend.Network, error) {
 	other := counted
 	other.UID = "elsewhere"
 	return []backend.Network{{Namespace: "default", Machines: []backend.NetworkMachine{counted, other}}}, nil
+}
+
+// List has each server also in a namespace where somebody claims its UID, and twice, as if two drivers had it.
+func (r retainer) List(ctx context.Context) ([]backend.Server, error) {
+	servers, err := r.Driver.List(ctx)
+	for _, server := range slices.Clone(servers) {
+		forged := server
+		forged.Namespace = "attacker"
+		servers = append(servers, forged, server)
+	}
+	return servers, err
 }
 
 func (retainer) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, error) {
