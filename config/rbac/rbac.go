@@ -69,14 +69,15 @@ func ForAccess() (everywhere, home []rbacv1.PolicyRule, err error) {
 	return clusterRole.Rules, role.Rules, nil
 }
 
-// ForDriver returns the rules of a driver of VirtualMachines, in addition to those of the controller. An error means that there is no
-// such driver, that its package has no +kubebuilder:rbac marker, or that the file is broken.
-func ForDriver(name string) ([]rbacv1.PolicyRule, error) {
-	clusterRole, _, err := read("driver-" + name + ".yaml")
+// ForDriver returns the rules of a driver of VirtualMachines, in addition to those of the controller: for the namespaces with machines, and for
+// the namespace of the manager. An error means that there is no such driver, that its package has no +kubebuilder:rbac marker, or that the
+// file is broken.
+func ForDriver(name string) (machines, home []rbacv1.PolicyRule, err error) {
+	clusterRole, role, err := read("driver-" + name + ".yaml")
 	if err != nil {
-		return nil, fmt.Errorf("read the role of the driver %q, generated from the markers in internal/driver/%s: %w", name, name, err)
+		return nil, nil, fmt.Errorf("read the role of the driver %q, generated from the markers in internal/driver/%s: %w", name, name, err)
 	}
-	return clusterRole.Rules, nil
+	return clusterRole.Rules, role.Rules, nil
 }
 
 func ofController(name string) (*rbacv1.ClusterRole, *rbacv1.Role, error) {

@@ -93,11 +93,14 @@ func roleTemplates(objects []object) (string, error) {
 			return "", err
 		}
 	}
-	forDriver, err := rbac.ForDriver("pod")
+	forDriver, forDriverAtHome, err := rbac.ForDriver("pod")
 	if err != nil {
 		return "", err
 	}
 	if err := texts.addByScope(hasDriverPod, forDriver, without); err != nil {
+		return "", err
+	}
+	if err := texts.add(inManagerNamespace, hasDriverPod, forDriverAtHome); err != nil {
 		return "", err
 	}
 	forAccess, forAccessAtHome, err := rbac.ForAccess()

@@ -65,7 +65,7 @@ var values = append([]value{
 	{"namespaces", []any{}, "Namespaces to watch. Default: all. If set, the manager has Roles in these namespaces instead of a ClusterRole. The namespaces must exist, and the controllers `cluster` and `kubeconfig`, whose kinds are cluster-scoped, must be disabled.",
 		listOf(map[string]any{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"})},
 }, append(controllerValues(), []value{
-	{"driverPod.enabled", true, "With the controller `virtualmachine`, run machines in Pods: make `pod` the default driver, and grant its permissions. They include all Secrets of the watched namespaces.", aBool},
+	{"driverPod.enabled", true, "With the controller `virtualmachine`, run machines in Pods: make `pod` the default driver, and grant its permissions. They include changes of all Secrets of the watched namespaces.", aBool},
 	{"driverPod.launcherImage", "", "Image of the launcher. Default: that of the manager with `-launcher` at the end of its repository, and `image.tag`.", aString},
 	{"driverPod.guestImage", "", "Image of the default guest. Default: that of the manager with `-guest` at the end of its repository, and `image.tag`.", aString},
 	{"leaderElection.leaseDuration", "15s", "How long other replicas wait after the last renewal before they take over.", aDuration},

@@ -340,7 +340,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 	}
 	openers[pod.Name] = func() (virtualmachine.Driver, error) {
 		return pod.Open(pod.Options{
-			Config: mgr.GetConfig(), Namespaces: o.Namespaces, LauncherImage: o.Machines.LauncherImage, GuestImage: o.Machines.GuestImage,
+			Config: mgr.GetConfig(), Namespaces: o.Namespaces, RecordNamespace: o.SecretNamespace, LauncherImage: o.Machines.LauncherImage, GuestImage: o.Machines.GuestImage,
 			KVMResource: o.Machines.KVMResource, KVMGroup: o.Machines.KVMGroup,
 		})
 	}

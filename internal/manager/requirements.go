@@ -62,11 +62,14 @@ func requirements(o Options, selected []Controller) ([]preflight.Requirement, er
 		}
 	}
 	if slices.ContainsFunc(selected, isVirtualMachine) && slices.Contains(o.Machines.Drivers, pod.Name) {
-		rules, err := rbac.ForDriver(pod.Name)
+		rules, home, err := rbac.ForDriver(pod.Name)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, preflight.Requirement{Owner: "driver " + pod.Name, Role: "keelson-driver-" + pod.Name, Rules: rules, Namespaces: o.Namespaces})
+		role := "keelson-driver-" + pod.Name
+		all = append(all, preflight.Requirement{Owner: "driver " + pod.Name, Role: role, Rules: rules, Namespaces: o.Namespaces}, preflight.Requirement{
+			Owner: "driver " + pod.Name + " in its namespace", Role: role + "-" + o.SecretNamespace, Rules: home, Namespaces: []string{o.SecretNamespace},
+		})
 	}
 	if election := o.LeaderElection; *election.Enabled {
 		leases := rbacv1.PolicyRule{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}}

@@ -90,11 +90,13 @@ func TestTheDriverPodHasPermissionsOfItsOwn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			found := slices.ContainsFunc(needed, func(r preflight.Requirement) bool {
-				return r.Role == "keelson-driver-pod" && len(r.Rules) > 0 && slices.Equal(r.Namespaces, []string{"a"})
-			})
-			if want := want && names[0] == "virtualmachine"; found != want {
-				t.Errorf("driver %s, controllers %q: permissions of the driver pod: %t, want %t", driver, names, found, want)
+			for role, namespace := range map[string]string{"keelson-driver-pod": "a", "keelson-driver-pod-keelson-system": rbac.Home} {
+				found := slices.ContainsFunc(needed, func(r preflight.Requirement) bool {
+					return r.Role == role && len(r.Rules) > 0 && slices.Equal(r.Namespaces, []string{namespace})
+				})
+				if want := want && names[0] == "virtualmachine"; found != want {
+					t.Errorf("driver %s, controllers %q: permissions %s: %t, want %t", driver, names, role, found, want)
+				}
 			}
 		}
 	}

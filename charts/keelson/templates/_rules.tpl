@@ -228,10 +228,7 @@
   verbs:
   - create
   - delete
-  - get
-  - list
   - update
-  - watch
 - apiGroups:
   - metrics.k8s.io
   resources:
@@ -416,6 +413,19 @@
   - secrets
   verbs:
   - get
+{{- end }}
+{{- if and .Values.controllers.virtualmachine .Values.driverPod.enabled }}
+- apiGroups:
+  - ""
+  resources:
+  - secrets
+  verbs:
+  - create
+  - delete
+  - get
+  - list
+  - update
+  - watch
 {{- end }}
 {{- if and .Values.controllers.virtualmachine .Values.access.create (not .Values.namespaces) }}
 - apiGroups:

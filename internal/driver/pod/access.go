@@ -224,11 +224,11 @@ func (d *Driver) seen(ctx context.Context, id backend.Identity) (*corev1.Secret,
 	if err := d.check(); err != nil {
 		return nil, nil, err
 	}
-	secret, err := read[corev1.Secret](ctx, d.cache, id)
+	secret, err := d.readSecret(ctx, d.cache, id)
 	if err != nil {
 		return nil, nil, err
 	}
-	pod, err := read[corev1.Pod](ctx, d.cache, id)
+	pod, err := readPod(ctx, d.cache, id)
 	if err == nil && secret == nil && pod == nil {
 		err = fmt.Errorf("%w: %s", backend.ErrNotFound, objectName(id.UID))
 	}

@@ -28,7 +28,7 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 	}
 	if disks := claimedDisks(&machine); len(disks) > 0 {
 		// A machine that exists gets no new claim instead of a lost one.
-		secret, err := read[corev1.Secret](ctx, d.client, machine.Identity)
+		secret, err := d.readSecret(ctx, d.client, machine.Identity)
 		if err != nil || secret != nil {
 			return err
 		}
@@ -42,7 +42,7 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 }
 
 func (d *Driver) createSecret(ctx context.Context, rec *record, seed *backend.Seed) error {
-	secret, err := newSecret(rec, seed)
+	secret, err := newSecret(d.records, rec, seed)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (d *Driver) createSecret(ctx context.Context, rec *record, seed *backend.Se
 	}
 	step("secret created")
 	d.await(ctx, func() bool {
-		seen, err := read[corev1.Secret](ctx, d.cache, rec.Machine.Identity)
+		seen, err := d.readSecret(ctx, d.cache, rec.Machine.Identity)
 		return err == nil && seen != nil
 	})
 	return nil
@@ -78,7 +78,7 @@ func withImage(machine backend.Machine, rec *record) backend.Machine {
 
 // find returns the Secret of a machine and its record. The error is an ErrNotFound if there is none.
 func (d *Driver) find(ctx context.Context, id backend.Identity) (*corev1.Secret, *record, error) {
-	secret, err := read[corev1.Secret](ctx, d.client, id)
+	secret, err := d.readSecret(ctx, d.client, id)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -95,7 +95,7 @@ func (d *Driver) current(ctx context.Context, id backend.Identity) (*corev1.Secr
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	pod, err := read[corev1.Pod](ctx, d.client, id)
+	pod, err := readPod(ctx, d.client, id)
 	return secret, rec, pod, err
 }
 
@@ -108,7 +108,7 @@ func (d *Driver) writeRecord(ctx context.Context, secret *corev1.Secret, rec *re
 		return typed("update the Secret "+secret.Name, err)
 	}
 	d.await(ctx, func() bool {
-		seen, err := read[corev1.Secret](ctx, d.cache, rec.Machine.Identity)
+		seen, err := d.readSecret(ctx, d.cache, rec.Machine.Identity)
 		if err != nil || seen == nil {
 			return err == nil
 		}
@@ -197,7 +197,7 @@ func (d *Driver) deletePod(ctx context.Context, pod *corev1.Pod, grace time.Dura
 	step("Pod is being deleted")
 	id := identityOf(pod)
 	d.await(ctx, func() bool {
-		seen, err := read[corev1.Pod](ctx, d.cache, id)
+		seen, err := readPod(ctx, d.cache, id)
 		return err == nil && (seen == nil || seen.UID != pod.UID || seen.DeletionTimestamp != nil)
 	})
 	return backend.ErrInProgress
@@ -209,13 +209,13 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	if err := d.checkMachine(&machine); err != nil {
 		return err
 	}
-	secret, err := read[corev1.Secret](ctx, d.client, machine.Identity)
+	secret, err := d.readSecret(ctx, d.client, machine.Identity)
 	if err != nil {
 		return err
 	}
 	if secret == nil {
 		// Somebody has deleted it. Its Pod says what runs.
-		pod, err := read[corev1.Pod](ctx, d.client, machine.Identity)
+		pod, err := readPod(ctx, d.client, machine.Identity)
 		if err != nil {
 			return err
 		}
@@ -228,7 +228,10 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		if isOfSnapshot(&machine) {
 			machine = withImage(machine, &record{Machine: machineIn(pod)})
 		}
-		return d.createSecret(ctx, &record{Machine: machine, Run: pod.Annotations[annotationRun]}, machine.Seed)
+		if err := d.createSecret(ctx, &record{Machine: machine, Run: pod.Annotations[annotationRun]}, machine.Seed); err != nil {
+			return err
+		}
+		return d.renewSeed(ctx, machine.Identity) // it has another token
 	}
 	rec, err := recordOf(secret)
 	if err != nil {
@@ -257,8 +260,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	return nil
 }
 
-// Delete implements backend.Driver. The Secret is last, so that the machine is found until everything is gone, and a Pod that another
-// manager creates at the same time does not start.
+// Delete implements backend.Driver. The record is the last thing that describes the machine, so that it is found until its data is gone.
 func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backend.DeleteOptions) error {
 	if err := d.check(); err != nil {
 		return err
@@ -285,7 +287,7 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 	if err := d.removeBudget(ctx, id); err != nil {
 		return err
 	}
-	secret, err := read[corev1.Secret](ctx, d.client, id)
+	secret, err := d.readSecret(ctx, d.client, id)
 	if err != nil {
 		return err
 	}
@@ -295,16 +297,21 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 		}
 		step("secret deleted")
 	}
+	// After the record, which is written between the seed and the Pod: so a Pod that another manager creates from now on has no seed.
+	seed := newSeed(id, &corev1.Secret{})
+	if err := d.client.Delete(ctx, seed); err != nil && !apierrors.IsNotFound(err) {
+		return typed("delete the Secret "+seed.Name, err)
+	}
 	if gone, err := d.removePods(ctx, id, options.Grace); err != nil || !gone {
 		return err
 	}
 	d.mu.Lock()
-	delete(d.sleeps, id.UID)
-	delete(d.live, id.UID)
+	delete(d.sleeps, keyOf(id))
+	delete(d.live, keyOf(id))
 	d.mu.Unlock()
 	d.await(ctx, func() bool {
-		secret, err := read[corev1.Secret](ctx, d.cache, id)
-		pod, podErr := read[corev1.Pod](ctx, d.cache, id)
+		secret, err := d.readSecret(ctx, d.cache, id)
+		pod, podErr := readPod(ctx, d.cache, id)
 		return err == nil && podErr == nil && secret == nil && pod == nil
 	})
 	return nil
@@ -315,7 +322,7 @@ func (d *Driver) removePods(ctx context.Context, id backend.Identity, grace time
 	if err := d.removeFill(ctx, id); err != nil {
 		return false, err
 	}
-	pod, err := read[corev1.Pod](ctx, d.client, id)
+	pod, err := readPod(ctx, d.client, id)
 	if err != nil || pod == nil {
 		return err == nil, err
 	}

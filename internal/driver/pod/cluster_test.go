@@ -27,6 +27,8 @@ import (
 const (
 	// nodeName is the node of the simulated kubelet.
 	nodeName = "simulated"
+	// recordNamespace is the namespace of the manager.
+	recordNamespace = "manager"
 	// className is the StorageClass of the simulated volumes, which can expand.
 	className = "simulated"
 )
@@ -54,7 +56,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c := &cluster{T: t, api: api, namespaces: []string{env.Namespace(t), "elsewhere"}, launchers: newSimulated()}
-	for _, name := range c.namespaces {
+	for _, name := range append(c.namespaces, recordNamespace) {
 		_, err := api.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			t.Fatal(err)
@@ -90,7 +92,7 @@ func (c *cluster) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	grace, options := int64(0), metav1.ListOptions{LabelSelector: labelCluster}
-	for _, namespace := range c.namespaces {
+	for _, namespace := range append(c.namespaces, recordNamespace) {
 		core := c.api.CoreV1()
 		err := errors.Join(core.Pods(namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: &grace}, options),
 			core.Secrets(namespace).DeleteCollection(ctx, metav1.DeleteOptions{}, options),
@@ -115,7 +117,7 @@ func (c *cluster) openWith(t *testing.T, config *rest.Config) backend.Driver {
 		_ = c.driver.Close() // it may be closed
 	}
 	driver, err := openPatiently(Options{
-		Config: config, Namespaces: c.namespaces, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
+		Config: config, Namespaces: c.namespaces, RecordNamespace: recordNamespace, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
 		forward: c.launchers.forward, // there is no kubelet that forwards ports and has logs
 	})
 	if err != nil {
@@ -286,7 +288,7 @@ func (c *cluster) kill(t *testing.T, uid types.UID) {
 func (c *cluster) leftovers(t *testing.T) (left []string) {
 	t.Helper()
 	options := metav1.ListOptions{LabelSelector: labelCluster}
-	for _, namespace := range c.namespaces {
+	for _, namespace := range append(c.namespaces, recordNamespace) {
 		pods, err := c.api.CoreV1().Pods(namespace).List(t.Context(), options)
 		secrets, secretsErr := c.api.CoreV1().Secrets(namespace).List(t.Context(), options)
 		claims, claimsErr := c.api.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), options)
@@ -308,6 +310,12 @@ func (c *cluster) leftovers(t *testing.T) (left []string) {
 		}
 	}
 	return left
+}
+
+// loseRecord deletes the record of a machine, as an administrator may.
+func (c *cluster) loseRecord(id backend.Identity) {
+	c.Helper()
+	c.must("Delete", c.api.CoreV1().Secrets(recordNamespace).Delete(c.Context(), recordName(id.Namespace, objectName(id.UID)), metav1.DeleteOptions{}))
 }
 
 // must makes a call that succeeds now or in the background.

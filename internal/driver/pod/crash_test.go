@@ -55,7 +55,7 @@ func runHelper() error {
 		return err
 	}
 	namespace := os.Getenv(helperNamespace)
-	d, err := openPatiently(Options{Config: config, Namespaces: []string{namespace}, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", forward: forwardFromHelper})
+	d, err := openPatiently(Options{Config: config, Namespaces: []string{namespace}, RecordNamespace: recordNamespace, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", forward: forwardFromHelper})
 	if err != nil {
 		return err
 	}
@@ -150,7 +150,7 @@ func kubeconfig(t *testing.T) string {
 	return path
 }
 
-// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod, Secret and budget and two claims, or none.
+// A manager killed at any line is followed by one that reaches the same state as an undisturbed one: one Pod, budget, seed and record and two claims, or none.
 func TestLongManagerKilledAtEveryStep(t *testing.T) {
 	c := newCluster(t)
 	namespace := c.namespaces[0]
@@ -191,9 +191,9 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 					t.Errorf("after a kill at %q, the Pod was replaced", at)
 				}
 				want := map[drivertest.Goal][]string{
-					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
-					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
-					drivertest.ToSleep:  {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget"},
+					drivertest.ToRun:    {"Pod", "Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget", "Secret"},
+					drivertest.ToStop:   {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget", "Secret"},
+					drivertest.ToSleep:  {"Secret", "PersistentVolumeClaim", "PersistentVolumeClaim", "PodDisruptionBudget", "Secret"},
 					drivertest.ToDelete: nil,
 				}[way.Goal]
 				if got := c.kinds(t); !slices.Equal(got, want) {
@@ -203,7 +203,7 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 			must(drivertest.ToDelete)
 		})
 	}
-	for _, want := range []string{"claim created", "secret created", "run recorded", "Pod created", "stop recorded", "Pod is being deleted", "sleep requested", "budget created", "budget deleted", "sleep answered", "sleep recorded", "claim deleted", "secret deleted"} {
+	for _, want := range []string{"claim created", "secret created", "seed written", "run recorded", "Pod created", "stop recorded", "Pod is being deleted", "sleep requested", "budget created", "budget deleted", "sleep answered", "sleep recorded", "claim deleted", "secret deleted"} {
 		if !seen[want] {
 			t.Errorf("no manager was killed at %q", want)
 		}

@@ -147,7 +147,7 @@ func TestDescribe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			test.change(w)
-			secret, err := newSecret(&w.rec, nil)
+			secret, err := newSecret(recordNamespace, &w.rec, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -173,7 +173,7 @@ func TestPending(t *testing.T) {
 	w.rec.Machine.Ports = append(w.rec.Machine.Ports, v1alpha1.Port{Name: "web", Port: 80, Protocol: v1alpha1.ProtocolTCP})
 	w.rec.Machine.Service, w.rec.Machine.Display = true, v1alpha1.DisplayVGA
 	w.rec.Machine.PodTemplate = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{PriorityClassName: "high"}}
-	secret, err := newSecret(&w.rec, &backend.Seed{UserData: "new"})
+	secret, err := newSecret(recordNamespace, &w.rec, &backend.Seed{UserData: "new"})
 	if err != nil {
 		t.Fatal(err)
 	}

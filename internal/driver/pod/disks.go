@@ -126,7 +126,10 @@ func (d *Driver) claims(ctx context.Context, id backend.Identity) (map[string]*c
 	}
 	found := map[string]*corev1.PersistentVolumeClaim{}
 	for i := range list.Items {
-		found[diskOf(&list.Items[i])] = &list.Items[i]
+		claim := &list.Items[i]
+		if disk := diskOf(claim); claim.Name == claimName(id.UID, disk) {
+			found[disk] = claim
+		}
 	}
 	return found, nil
 }

@@ -1,9 +1,11 @@
 // Package pod is the driver that runs each machine in a Pod.
 //
-// All state is in the API server, so that any replica of a manager continues where another one has ended: a Secret of each machine has
-// its last applied spec and which run was requested to stop, and a Pod is its run. Everything is learned from watches of both,
-// and of the claims of snapshots. The Secret and the Pod of a machine, and the claims of its disks, have fixed names, so that a machine
-// never runs twice. See docs/drivers.md.
+// All state is in the API server, so that any replica of a manager continues where another one has ended: a Secret in the manager's namespace
+// records the last applied spec of each machine and which run was requested to stop, and a Pod is its run. Everything is learned from watches
+// of both, and of the claims of snapshots. All of them have fixed names, so that a machine never runs twice.
+//
+// Tenants can write everything in their namespaces, also what has the labels of this driver. So the manager only acts on records, which are in
+// its own namespace, and an object in another namespace only ever counts for a machine of that namespace. See docs/internals/drivers.md.
 package pod
 
 import (
@@ -11,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -30,8 +33,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
 // Name is the name of the driver.
@@ -40,6 +45,10 @@ const Name = "pod"
 const (
 	// openTimeout is the time limit for the first answer of the API server.
 	openTimeout = 5 * time.Second
+	// syncTimeout is the time limit for the first lists of the watches, which have all machines.
+	syncTimeout = time.Minute
+	// maxDefinition is the size of the definition of a Pod that the cache keeps: many times what this driver writes.
+	maxDefinition = 64 << 10
 	// seenTimeout is how long a call waits until the watch has its change.
 	seenTimeout = 5 * time.Second
 	// seenInterval is the interval of looks at the watch.
@@ -50,8 +59,10 @@ const (
 type Options struct {
 	// Config is the configuration of the API server.
 	Config *rest.Config
-	// Namespaces are those of the manager; empty means all.
+	// Namespaces are those with the machines; empty means all.
 	Namespaces []string
+	// RecordNamespace is the namespace of the Secrets with the records. It must be one in which tenants cannot write Secrets.
+	RecordNamespace string
 	// LauncherImage is the image of the launcher, GuestImage that of the default guest.
 	LauncherImage, GuestImage string
 	// KVMResource is the resource of the device plugin that provides /dev/kvm, such as devices.kubevirt.io/kvm; empty means that
@@ -71,7 +82,9 @@ type Driver struct {
 	images     images
 	kvm        kvm
 	host       backend.Host
-	namespaces []string // those of the manager; empty means all
+	namespaces []string // those with the machines; empty means all
+	// records is the namespace of the Secrets with the records.
+	records string
 	// client reads from the API server, cache from the watches.
 	client client.Client
 	cache  cache.Cache
@@ -88,26 +101,35 @@ type Driver struct {
 	// notifySnapshot is called with a snapshot whose objects have changed.
 	notifySnapshot func(backend.SnapshotIdentity)
 	// usage is the usage of each run.
-	usage map[types.UID]*measured
+	usage map[machineKey]*measured
 	// imports has the progress of imports by the UIDs of the Pods whose launchers are or were asked for it; empty after the end.
 	imports map[types.UID]string
 	// halted has why the guests in Pods that are not ready are halted, by the UIDs of the Pods; empty if they are not.
 	halted map[types.UID]string
-	// sleeps are the attempts to put machines to sleep, that are in progress or have failed, by the UIDs of the machines.
-	sleeps map[types.UID]*sleepTask
-	// fills are the machines whose end of a fill is being recorded, by their UIDs.
-	fills map[types.UID]bool
-	// live are the last attempts to change machines while they run, by the UIDs of the machines.
-	live map[types.UID]*liveTask
+	// sleeps are the attempts to put machines to sleep, that are in progress or have failed.
+	sleeps map[machineKey]*sleepTask
+	// fills are the machines whose end of a fill is being recorded.
+	fills map[machineKey]bool
+	// live are the last attempts to change machines while they run.
+	live map[machineKey]*liveTask
 	// running ends when the driver is closed.
 	running context.Context
 }
 
-// The objects of this driver: those of machines, those of snapshots, and all of both.
+// machineKey tells machines apart. The UID alone would not: it is in a label of Pods, which a tenant can write in another namespace.
+type machineKey struct {
+	namespace string
+	uid       types.UID
+}
+
+func keyOf(id backend.Identity) machineKey { return machineKey{id.Namespace, id.UID} }
+
+// The objects of this driver: those of machines, those of snapshots, all of both, and records.
 var (
 	ofMachines  = having(labelUID)
 	ofSnapshots = having(labelSnapshot)
 	ofClusters  = having(labelCluster)
+	withRecords = having(labelRecord)
 )
 
 // having selects objects with a label.
@@ -120,7 +142,8 @@ func having(label string) labels.Selector {
 }
 
 // Only a manager with this driver has these permissions: RBAC cannot limit them to the objects of machines.
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get;list;watch;create;update;delete
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=create;update;delete
+// +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=get;list;watch;create;update;delete
 // +kubebuilder:rbac:groups="",resources=pods,verbs=get;list;watch;create;delete
 // +kubebuilder:rbac:groups="",resources=pods/log,verbs=get
 // +kubebuilder:rbac:groups="",resources=pods/portforward,verbs=get;create
@@ -146,9 +169,9 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	d := &Driver{
-		namespaces: options.Namespaces, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
+		namespaces: options.Namespaces, records: options.RecordNamespace, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
 		kvm:    kvm{resource: corev1.ResourceName(options.KVMResource), group: options.KVMGroup},
-		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, halted: map[types.UID]string{}, sleeps: map[types.UID]*sleepTask{}, live: map[types.UID]*liveTask{}, fills: map[types.UID]bool{},
+		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, halted: map[types.UID]string{}, sleeps: map[machineKey]*sleepTask{}, live: map[machineKey]*liveTask{}, fills: map[machineKey]bool{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -170,7 +193,8 @@ func Open(options Options) (*Driver, error) {
 	}
 	d.host = backend.Host{ID: string(cluster), Name: "Kubernetes"}
 	kinds := cache.Options{Scheme: scheme, DefaultTransform: slim, ByObject: map[client.Object]cache.ByObject{
-		&corev1.Pod{}: {Label: ofClusters}, &corev1.Secret{}: {Label: ofMachines}, &corev1.PersistentVolumeClaim{}: {Label: ofSnapshots},
+		&corev1.Pod{}: {Label: ofClusters}, &corev1.PersistentVolumeClaim{}: {Label: ofSnapshots},
+		&corev1.Secret{}: {Label: withRecords, Namespaces: map[string]cache.Config{d.records: {}}},
 	}}
 	if len(options.Namespaces) > 0 {
 		kinds.DefaultNamespaces = map[string]cache.Config{}
@@ -181,28 +205,39 @@ func Open(options Options) (*Driver, error) {
 	if d.cache, err = cache.New(options.Config, kinds); err != nil {
 		return nil, fmt.Errorf("watch the Pods of machines: %w", err)
 	}
-	if err := d.watch(ctx); err != nil {
+	if err := d.watch(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	return d, nil
 }
 
-// slim removes from an object what the driver does not read from the cache, which has those of all machines.
-func slim(object any) (any, error) {
-	if pod, ok := object.(*corev1.Pod); ok {
+// slim removes from an object what the driver does not read from the cache, which has those of all machines, and of tenants who write the
+// labels of the driver.
+func slim(given any) (any, error) {
+	if found, ok := given.(client.Object); ok {
+		isForeign := func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.GroupName+"/") }
+		maps.DeleteFunc(found.GetLabels(), isForeign)
+		maps.DeleteFunc(found.GetAnnotations(), isForeign)
+	}
+	if pod, ok := given.(*corev1.Pod); ok {
 		kept := corev1.PodSpec{NodeName: pod.Spec.NodeName}
 		for _, c := range pod.Spec.Containers {
-			kept.Containers = append(kept.Containers, corev1.Container{Name: c.Name, Env: c.Env})
+			i := slices.IndexFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == launcher.Variable && len(v.Value) <= maxDefinition })
+			if c.Name == container && i >= 0 {
+				kept.Containers = []corev1.Container{{Name: container, Env: []corev1.EnvVar{c.Env[i]}}}
+			}
 		}
 		pod.Spec = kept
 	}
-	return cache.TransformStripManagedFields()(object)
+	return cache.TransformStripManagedFields()(given)
 }
 
 // watch starts the watches.
-func (d *Driver) watch(ctx context.Context) error {
+func (d *Driver) watch() error {
 	running, cancel := context.WithCancel(context.Background())
 	d.running, d.cancel = running, cancel
+	ctx, done := context.WithTimeout(running, syncTimeout)
+	defer done()
 	d.watches.Go(func() { _ = d.cache.Start(running) }) // it ends with its context
 	for _, object := range []client.Object{&corev1.Pod{}, &corev1.Secret{}, &corev1.PersistentVolumeClaim{}} {
 		informer, err := d.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
@@ -216,7 +251,8 @@ func (d *Driver) watch(ctx context.Context) error {
 		}
 	}
 	if !d.cache.WaitForCacheSync(ctx) {
-		return fmt.Errorf("%w: the watches of Pods, Secrets and PersistentVolumeClaims with the label %s do not begin; may the manager list and watch them?", backend.ErrUnavailable, labelCluster)
+		return fmt.Errorf("%w: the watches of Pods and PersistentVolumeClaims with the label %s, and of Secrets in the namespace %s, do not begin; may the manager list and watch them?",
+			backend.ErrUnavailable, labelCluster, d.records)
 	}
 	d.watches.Go(func() { d.sampleUsage(running) })
 	return nil
@@ -293,9 +329,14 @@ type object[T any] interface {
 	client.Object
 }
 
-// read reads an object of a machine; nil if there is none.
-func read[T any, P object[T]](ctx context.Context, from client.Reader, id backend.Identity) (P, error) {
-	return readNamed[T, P](ctx, from, id.Namespace, objectName(id.UID))
+// readPod reads the Pod of a machine; nil if there is none.
+func readPod(ctx context.Context, from client.Reader, id backend.Identity) (*corev1.Pod, error) {
+	return readNamed[corev1.Pod](ctx, from, id.Namespace, objectName(id.UID))
+}
+
+// readSecret reads the Secret with the record of a machine; nil if there is none.
+func (d *Driver) readSecret(ctx context.Context, from client.Reader, id backend.Identity) (*corev1.Secret, error) {
+	return readNamed[corev1.Secret](ctx, from, d.records, recordName(id.Namespace, objectName(id.UID)))
 }
 
 // readNamed reads an object; nil if there is none.
@@ -345,11 +386,13 @@ func (d *Driver) describe(secret *corev1.Secret, pod, filling *corev1.Pod) (back
 	d.addProgress(&server, pod)
 	d.addHalted(&server, secret, pod)
 	d.addSleep(&server)
-	server.Usage = d.usageOf(&server)
+	if secret != nil { // any tenant can create a Pod with the labels of a machine
+		server.Usage = d.usageOf(&server)
+	}
 	return server, err
 }
 
-// List implements backend.Driver. It makes no request.
+// List implements backend.Driver. It makes no request. A machine whose record is unreadable is Unknown, and hides no other one.
 func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	if err := d.check(); err != nil {
 		return nil, err
@@ -357,30 +400,31 @@ func (d *Driver) List(ctx context.Context) ([]backend.Server, error) {
 	var secrets corev1.SecretList
 	var pods corev1.PodList
 	// Nothing below changes them. Copies of those of thousands of machines would take more memory than all else.
-	if err := errors.Join(d.cache.List(ctx, &secrets, client.UnsafeDisableDeepCopy), d.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy)); err != nil {
+	isMachine := client.MatchingLabels{labelRecord: recordOfMachine}
+	if err := errors.Join(d.cache.List(ctx, &secrets, isMachine, client.UnsafeDisableDeepCopy), d.cache.List(ctx, &pods, client.UnsafeDisableDeepCopy)); err != nil {
 		return nil, typed("list the Pods of machines", err)
 	}
-	known := map[types.UID]*corev1.Secret{}
-	running, filling := map[types.UID]*corev1.Pod{}, map[types.UID]*corev1.Pod{}
+	known := map[machineKey]*corev1.Secret{}
+	running, filling := map[machineKey]*corev1.Pod{}, map[machineKey]*corev1.Pod{}
 	for i := range secrets.Items {
-		known[identityOf(&secrets.Items[i]).UID] = &secrets.Items[i]
+		known[keyOf(identityOf(&secrets.Items[i]))] = &secrets.Items[i]
 	}
 	for i := range pods.Items {
-		filling[filledBy(&pods.Items[i]).UID] = &pods.Items[i]
-		uid := identityOf(&pods.Items[i]).UID
-		if uid == "" {
+		filling[keyOf(filledBy(&pods.Items[i]))] = &pods.Items[i]
+		key := keyOf(identityOf(&pods.Items[i]))
+		if key.uid == "" {
 			continue // it works on volumes
 		}
-		running[uid] = &pods.Items[i]
-		if known[uid] == nil {
-			known[uid] = nil
+		running[key] = &pods.Items[i]
+		if known[key] == nil {
+			known[key] = nil
 		}
 	}
 	var all []backend.Server
-	for uid, secret := range known {
-		server, err := d.describe(secret, running[uid], filling[uid])
+	for key, secret := range known {
+		server, err := d.describe(secret, running[key], filling[key])
 		if err != nil {
-			return nil, err
+			server = backend.Server{Identity: identityOf(secret), ID: objectName(key.uid), State: backend.StateUnknown, Message: err.Error()}
 		}
 		all = append(all, server)
 	}

@@ -33,9 +33,7 @@ func TestLostSecretIsWrittenAgain(t *testing.T) {
 	c.must("Create", c.driver.Create(t.Context(), machine))
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	before := c.until(machine, "it runs", isRunning)
-	if err := c.api.CoreV1().Secrets(machine.Namespace).Delete(t.Context(), objectName(machine.UID), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.loseRecord(machine.Identity)
 	lost := c.until(machine, "the Secret is lost", func(s backend.Server) bool { return s.Hash == "" })
 	if lost.State != backend.StateRunning || lost.Identity != machine.Identity {
 		t.Errorf("without its Secret, it is %+v", lost)

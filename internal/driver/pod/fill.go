@@ -46,8 +46,10 @@ type failedRestore struct {
 
 // filledBy returns the identity of the machine whose disks a Pod copies; its UID is empty if the Pod does something else.
 func filledBy(object metav1.Object) backend.Identity {
-	id := identityOf(object)
-	id.UID = types.UID(object.GetLabels()[labelFill])
+	id := machineOf(object, object.GetLabels()[labelFill])
+	if object.GetName() != fillName(id.UID) {
+		id.UID = ""
+	}
 	return id
 }
 

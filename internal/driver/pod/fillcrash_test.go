@@ -24,7 +24,7 @@ func untilRestored(d *Driver, machine backend.Machine, token string) error {
 			return err
 		case server.Restored == token:
 			d.mu.Lock()
-			isSettling := d.fills[machine.UID] // the call that deletes the Pod has not returned
+			isSettling := d.fills[keyOf(machine.Identity)] // the call that deletes the Pod has not returned
 			d.mu.Unlock()
 			if pod, err := d.readFill(ctx, d.cache, machine.Identity); err != nil || pod == nil && !isSettling {
 				return err
@@ -70,7 +70,8 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 		return steps
 	}
 	disks := slices.Repeat([]string{"PersistentVolumeClaim"}, 4) // those of the snapshots, too
-	madeOf := slices.Concat([]string{"Pod", "Secret"}, disks, []string{"PodDisruptionBudget"})
+	records := slices.Repeat([]string{"Secret"}, 3)              // those of the snapshots, too
+	madeOf := slices.Concat([]string{"Pod", "Secret"}, disks, []string{"PodDisruptionBudget"}, records)
 	seen := map[string]bool{}
 	for _, way := range []struct {
 		name   string
@@ -80,11 +81,11 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 	}{
 		{"a new machine", func() { must(drivertest.ToDelete) }, drivertest.ToRun, madeOf},
 		{"a new machine with memory", func() { withMemory = true; must(drivertest.ToDelete) }, drivertest.ToRun, madeOf},
-		{"a restore", func() { tokens++ }, "restore", slices.Concat([]string{"Secret"}, disks)},
+		{"a restore", func() { tokens++ }, "restore", slices.Concat(disks, records)},
 		{"deleted while its disks are copied", func() {
 			c.fills(nil)
 			_, _ = manager(drivertest.ToRun, "fill Pod created") // it is killed
-		}, drivertest.ToDelete, disks[:2]},
+		}, drivertest.ToDelete, slices.Concat(disks[:2], records[:2])},
 	} {
 		t.Run(way.name, func(t *testing.T) {
 			defer c.fills(&launcher.JobResult{Filled: true})

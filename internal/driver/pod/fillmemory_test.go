@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -49,7 +48,7 @@ func TestRestoreWithMemory(t *testing.T) {
 		})
 		c.must("Start", c.driver.Start(t.Context(), machine))
 		c.until(machine, "it runs", isRunning)
-		pod, err := read[corev1.Pod](t.Context(), c.driver.client, machine.Identity)
+		pod, err := readPod(t.Context(), c.driver.client, machine.Identity)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +87,7 @@ func TestMemoryIsNotUsed(t *testing.T) {
 	lost(fork, "other processors")
 	c.must("Start", c.driver.Start(t.Context(), fork))
 	c.until(fork, "it boots", isRunning)
-	pod, err := read[corev1.Pod](t.Context(), c.driver.client, fork.Identity)
+	pod, err := readPod(t.Context(), c.driver.client, fork.Identity)
 	if definition, _ := definitionOf(pod); err != nil || definition.Asleep {
 		t.Errorf("it runs %+v, %v", definition, err)
 	}

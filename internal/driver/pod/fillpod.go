@@ -141,7 +141,7 @@ func (d *Driver) followFill(id backend.Identity) {
 	if err != nil || pod == nil || !isOver(pod) {
 		return
 	}
-	secret, err := read[corev1.Secret](d.running, d.cache, id)
+	secret, err := d.readSecret(d.running, d.cache, id)
 	if err != nil || secret == nil {
 		return // whoever deletes a machine deletes the Pod
 	}
@@ -150,10 +150,10 @@ func (d *Driver) followFill(id backend.Identity) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.closed || d.fills[id.UID] {
+	if d.closed || d.fills[keyOf(id)] {
 		return
 	}
-	d.fills[id.UID] = true
+	d.fills[keyOf(id)] = true
 	d.watches.Go(func() { d.keepSettling(id) })
 }
 
@@ -161,7 +161,7 @@ func (d *Driver) followFill(id backend.Identity) {
 func (d *Driver) keepSettling(id backend.Identity) {
 	d.repeat(fillRetryInterval, func() bool { return d.settleFill(d.running, id) != nil })
 	d.mu.Lock()
-	delete(d.fills, id.UID)
+	delete(d.fills, keyOf(id))
 	notify := d.notify
 	d.mu.Unlock()
 	notify(id)
@@ -181,7 +181,7 @@ func (d *Driver) settleFill(ctx context.Context, id backend.Identity) error {
 		return err
 	}
 	if rec.Fill != nil && rec.Fill.isFor(pod) {
-		machine, err := read[corev1.Pod](ctx, d.client, id)
+		machine, err := readPod(ctx, d.client, id)
 		if err != nil {
 			return err
 		}

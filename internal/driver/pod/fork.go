@@ -16,7 +16,7 @@ import (
 
 // createFork creates a machine of a snapshot. It is complete when its disks are copied; then it needs the snapshot no longer.
 func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
-	secret, err := read[corev1.Secret](ctx, d.client, given.Identity)
+	secret, err := d.readSecret(ctx, d.client, given.Identity)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (d *Driver) findSnapshot(ctx context.Context, namespace string, uid types.U
 	if err != nil || claim == nil || claim.DeletionTimestamp != nil {
 		return id, nil, err
 	}
-	rec, err := snapshotRecordOf(claim)
+	rec, err := d.snapshotRecord(ctx, d.client, claim)
 	return snapshotOf(claim), rec, err
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/utils/ptr"
@@ -156,7 +157,7 @@ func TestDescribeFill(t *testing.T) {
 					t.Errorf("it settles: %t", got)
 				}
 			}
-			secret, err := newSecret(rec, nil)
+			secret, err := newSecret(recordNamespace, rec, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -185,13 +186,16 @@ func (c *cluster) takenWith(of *backend.Machine, memory *snapshotMemory) backend
 	for _, disk := range disksOf(of) {
 		rec.Disks = append(rec.Disks, snapshotDisk{Name: disk.Name, VirtualBytes: disk.SizeBytes})
 	}
-	raw, err := json.Marshal(&rec)
+	claim, err := c.api.CoreV1().PersistentVolumeClaims(of.Namespace).Create(c.Context(), newSnapshotClaim(id, of, false), metav1.CreateOptions{})
 	if err != nil {
 		c.Fatal(err)
 	}
-	claim := newSnapshotClaim(id, of, false)
-	claim.Annotations[annotationSnapshot] = string(raw)
-	if _, err := c.api.CoreV1().PersistentVolumeClaims(of.Namespace).Create(c.Context(), claim, metav1.CreateOptions{}); err != nil {
+	rec.Claim = claim.UID
+	secret, err := newSnapshotSecret(recordNamespace, id, &rec)
+	if err != nil {
+		c.Fatal(err)
+	}
+	if _, err := c.api.CoreV1().Secrets(recordNamespace).Create(c.Context(), secret, metav1.CreateOptions{}); err != nil {
 		c.Fatal(err)
 	}
 	return id
@@ -202,12 +206,16 @@ func (c *cluster) fills(result *launcher.JobResult) {
 	c.setJobs(func(*launcher.Job) *launcher.JobResult { return result })
 }
 
-// deleteTaken deletes the claim of a snapshot.
+// deleteTaken deletes the claim and the record of a snapshot.
 func (c *cluster) deleteTaken(id backend.SnapshotIdentity) {
 	c.Helper()
 	harness.Eventually(c, "the snapshot is gone", func() bool {
 		err := c.api.CoreV1().PersistentVolumeClaims(id.Namespace).Delete(c.Context(), snapshotName(id.UID), metav1.DeleteOptions{})
-		return err != nil
+		return apierrors.IsNotFound(err)
+	})
+	harness.Eventually(c, "its record is gone", func() bool {
+		err := c.api.CoreV1().Secrets(recordNamespace).Delete(c.Context(), recordName(id.Namespace, snapshotName(id.UID)), metav1.DeleteOptions{})
+		return apierrors.IsNotFound(err)
 	})
 }
 
@@ -271,7 +279,7 @@ func TestFork(t *testing.T) {
 	later.Snapshot, later.Hash = "", "2" // the controller knows the snapshot only when it creates the machine
 	c.must("Start", c.driver.Start(t.Context(), later))
 	c.until(fork, "it runs", isRunning)
-	pod, err := read[corev1.Pod](t.Context(), c.driver.client, fork.Identity)
+	pod, err := readPod(t.Context(), c.driver.client, fork.Identity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -286,9 +294,7 @@ func TestFork(t *testing.T) {
 		t.Errorf("pending: %v", server.Pending)
 	}
 	// Its Secret is lost: its Pod has what the snapshot had.
-	if err := c.api.CoreV1().Secrets(fork.Namespace).Delete(t.Context(), objectName(fork.UID), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.loseRecord(fork.Identity)
 	c.until(fork, "its Secret is gone", func(s backend.Server) bool { return s.Hash == "" })
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), later))
 	_, rec, err := c.driver.find(t.Context(), fork.Identity)
@@ -320,7 +326,7 @@ func TestForkIsRefusedOrDeleted(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
-	if left := c.leftovers(t); len(left) != 1 {
+	if left := c.leftovers(t); len(left) != 2 {
 		t.Errorf("there is %q", left)
 	}
 	fork := c.forkOf(id)
@@ -328,7 +334,7 @@ func TestForkIsRefusedOrDeleted(t *testing.T) {
 	c.must("Create", c.driver.Create(t.Context(), fork))
 	c.until(fork, "its disks are being copied", func(s backend.Server) bool { return s.Task == backend.TaskCreate })
 	c.deleted(&fork)
-	if left := c.leftovers(t); len(left) != 1 {
+	if left := c.leftovers(t); len(left) != 2 {
 		t.Errorf("there is %q", left)
 	}
 	c.deleteTaken(id)

@@ -31,11 +31,11 @@ func mayBeHalted(secret *corev1.Secret, pod *corev1.Pod) bool {
 
 // notReady returns the Pod of a machine that may be halted; nil if it is not.
 func (d *Driver) notReady(id backend.Identity) *corev1.Pod {
-	secret, err := read[corev1.Secret](d.running, d.cache, id)
+	secret, err := d.readSecret(d.running, d.cache, id)
 	if err != nil {
 		return nil
 	}
-	pod, err := read[corev1.Pod](d.running, d.cache, id)
+	pod, err := readPod(d.running, d.cache, id)
 	if err != nil || !mayBeHalted(secret, pod) {
 		return nil
 	}

@@ -58,7 +58,7 @@ func TestMayBeHalted(t *testing.T) {
 	} {
 		w := newWorld(t)
 		test.change(w)
-		secret, err := newSecret(&w.rec, nil)
+		secret, err := newSecret(recordNamespace, &w.rec, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

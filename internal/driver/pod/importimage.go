@@ -52,7 +52,7 @@ func (d *Driver) followImport(pod *corev1.Pod) {
 // askImport asks the launcher of a Pod until it has imported its image, or has ended.
 func (d *Driver) askImport(id backend.Identity, uid types.UID) {
 	d.repeat(importInterval, func() bool {
-		if pod, err := read[corev1.Pod](d.running, d.cache, id); err == nil && (pod == nil || pod.UID != uid || !imports(pod)) {
+		if pod, err := readPod(d.running, d.cache, id); err == nil && (pod == nil || pod.UID != uid || !imports(pod)) {
 			d.mu.Lock()
 			delete(d.imports, uid)
 			d.mu.Unlock()

@@ -100,11 +100,11 @@ func (d *Driver) followLive(id backend.Identity) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if task := d.live[id.UID]; d.closed || task != nil && task.pod == pod.UID && task.hash == rec.Machine.Hash {
+	if task := d.live[keyOf(id)]; d.closed || task != nil && task.pod == pod.UID && task.hash == rec.Machine.Hash {
 		return
 	}
 	task := &liveTask{pod: pod.UID, hash: rec.Machine.Hash}
-	d.live[id.UID] = task
+	d.live[keyOf(id)] = task
 	d.watches.Go(func() { d.keepApplying(id, task) })
 }
 
@@ -116,7 +116,7 @@ func (d *Driver) keepApplying(id backend.Identity, task *liveTask) {
 		cancel()
 		d.mu.Lock()
 		task.tried = true
-		current := d.live[id.UID] == task
+		current := d.live[keyOf(id)] == task
 		d.mu.Unlock()
 		return current && (again || err != nil) && !errors.Is(err, backend.ErrNotFound)
 	})
@@ -136,7 +136,7 @@ func (d *Driver) awaitLive(ctx context.Context, id backend.Identity) {
 		change := liveChanges(rec, pod)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		task := d.live[id.UID]
+		task := d.live[keyOf(id)]
 		return change.isEmpty() || task != nil && task.pod == pod.UID && task.hash == rec.Machine.Hash && task.tried
 	})
 }

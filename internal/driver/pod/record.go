@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"cmp"
 	cryptorand "crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,14 +10,24 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
-// recordKey is the key of the record in the Secret of a machine.
+// recordKey is the key of the record in a Secret.
 const recordKey = "record"
+
+const (
+	// labelRecord marks the Secrets in the manager's namespace that have a record, and says of what: a machine or a snapshot.
+	labelRecord = "cloudnative.tw/record"
+	// recordOfMachine and recordOfSnapshot are its values.
+	recordOfMachine, recordOfSnapshot = "machine", "snapshot"
+	// annotationNamespace is the namespace of what a record describes.
+	annotationNamespace = "cloudnative.tw/virtualmachine-namespace"
+)
 
 // record is what a Pod cannot store, because it is gone when the machine is off.
 type record struct {
@@ -68,10 +79,36 @@ type failure struct {
 	At      time.Time `json:"at"`
 }
 
-// newSecret returns the Secret of a machine: its record, its seed, and the token with which the manager connects to its launcher.
-func newSecret(rec *record, seed *backend.Seed) (*corev1.Secret, error) {
-	secret := &corev1.Secret{ObjectMeta: newMeta(rec.Machine.Identity)}
+// recordName returns the name of the Secret with the record of an object in a namespace. It names both, so that a record is only ever found
+// for the object that it describes.
+func recordName(namespace, object string) string { return object + "." + namespace }
+
+// newSecret returns the Secret with the record of a machine, its seed, and the token with which the manager connects to its launcher. It is in
+// the manager's namespace, where no tenant can write: the manager acts on what a record says.
+func newSecret(namespace string, rec *record, seed *backend.Seed) (*corev1.Secret, error) {
+	id := rec.Machine.Identity
+	secret := &corev1.Secret{ObjectMeta: newMeta(id)}
+	secret.Namespace, secret.Name = namespace, recordName(id.Namespace, objectName(id.UID))
+	secret.Labels[labelRecord], secret.Annotations[annotationNamespace] = recordOfMachine, id.Namespace
 	return secret, rec.putInto(secret, seed)
+}
+
+// newSeed returns the Secret that the Pod of a machine mounts: a copy of the seed and the token beside its record. The manager never reads it.
+func newSeed(id backend.Identity, secret *corev1.Secret) *corev1.Secret {
+	seed := &corev1.Secret{ObjectMeta: newMeta(id), Data: map[string][]byte{}}
+	seed.OwnerReferences = ownedBy(id)
+	for _, key := range []string{launcher.TokenFile, launcher.UserDataFile, launcher.NetworkDataFile} {
+		seed.Data[key] = secret.Data[key]
+	}
+	return seed
+}
+
+// namespaceOf returns the namespace of what an object is part of. Only a record is in another one.
+func namespaceOf(object metav1.Object) string {
+	if secret, ok := object.(*corev1.Secret); ok {
+		return secret.Annotations[annotationNamespace]
+	}
+	return object.GetNamespace()
 }
 
 // putInto writes the record and the seed into a Secret, and a token if it has none: that of a run does not change.
@@ -98,6 +135,13 @@ func recordOf(secret *corev1.Secret) (*record, error) {
 	var rec record
 	if err := json.Unmarshal(secret.Data[recordKey], &rec); err != nil {
 		return nil, fmt.Errorf("read the record of a machine in the Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	id := identityOf(secret)
+	for _, machine := range []*backend.Machine{&rec.Machine, cmp.Or(rec.Started, &rec.Machine)} {
+		if machine.UID != id.UID || machine.Namespace != id.Namespace {
+			return nil, fmt.Errorf("read the record of a machine in the Secret %s/%s: it describes the machine %s in the namespace %s; restore or delete the Secret",
+				secret.Namespace, secret.Name, machine.UID, machine.Namespace)
+		}
 	}
 	return &rec, nil
 }

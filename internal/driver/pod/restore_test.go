@@ -161,7 +161,7 @@ func TestSecretIsLostDuringARestore(t *testing.T) {
 	id := c.taken(&machine)
 	c.fills(nil)
 	c.must("RestoreServer", c.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: "once", Snapshot: id}))
-	c.must("Delete", c.api.CoreV1().Secrets(machine.Namespace).Delete(t.Context(), objectName(machine.UID), metav1.DeleteOptions{}))
+	c.loseRecord(machine.Identity)
 	c.fills(&launcher.JobResult{Filled: true})
 	harness.Eventually(t, "its disks are restored", func() bool {
 		pod, err := c.driver.readFill(t.Context(), c.driver.cache, machine.Identity)

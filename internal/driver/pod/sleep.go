@@ -94,7 +94,7 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 			return fmt.Errorf("%w: the memory of a machine of the driver pod that sleeps is in the PersistentVolumeClaim of its root disk, and this machine has none; "+
 				"set spec.action to active or stopped", backend.ErrInvalid)
 		}
-		if failed := d.lastSleep(id.UID, pod.UID); failed != nil {
+		if failed := d.lastSleep(id, pod.UID); failed != nil {
 			return failed
 		}
 	}
@@ -114,10 +114,10 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 
 // lastSleep returns why the last attempt to put the run in a Pod to sleep has failed; an ErrInProgress while there is one, and nil if the
 // next one is due.
-func (d *Driver) lastSleep(uid, pod types.UID) error {
+func (d *Driver) lastSleep(id backend.Identity, pod types.UID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch task := d.sleeps[uid]; {
+	switch task := d.sleeps[keyOf(id)]; {
 	case task == nil || task.pod != pod:
 		return nil
 	case task.err == nil:
@@ -135,15 +135,15 @@ func (d *Driver) beginSleep(id backend.Identity, pod types.UID) {
 	if d.closed {
 		return
 	}
-	d.sleeps[id.UID] = &sleepTask{pod: pod}
+	d.sleeps[keyOf(id)] = &sleepTask{pod: pod}
 	d.watches.Go(func() {
 		ctx, cancel := context.WithTimeout(d.running, sleepTimeout)
 		defer cancel()
 		err := d.askSleep(ctx, id, pod)
 		d.mu.Lock()
-		delete(d.sleeps, id.UID)
+		delete(d.sleeps, keyOf(id))
 		if err != nil {
-			d.sleeps[id.UID] = &sleepTask{pod: pod, err: err, at: time.Now()}
+			d.sleeps[keyOf(id)] = &sleepTask{pod: pod, err: err, at: time.Now()}
 		}
 		notify := d.notify
 		d.mu.Unlock()
@@ -214,7 +214,7 @@ func (d *Driver) addSleep(server *backend.Server) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if task := d.sleeps[server.UID]; task != nil && task.err == nil {
+	if task := d.sleeps[keyOf(server.Identity)]; task != nil && task.err == nil {
 		server.Task, server.Progress = backend.TaskSleep, "its memory is being saved"
 	}
 }

@@ -91,7 +91,7 @@ func TestAsleepWithoutPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.until(machine, "its Pod is gone", func(s backend.Server) bool {
-		pod, err := read[corev1.Pod](t.Context(), c.driver.cache, machine.Identity)
+		pod, err := readPod(t.Context(), c.driver.cache, machine.Identity)
 		return err == nil && pod == nil && isAsleep(s)
 	})
 	c.until(machine, "its size is recorded", func(s backend.Server) bool { return s.SavedBytes == asleep.SavedBytes })

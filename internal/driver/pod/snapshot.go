@@ -18,8 +18,6 @@ import (
 const (
 	// labelSnapshot marks an object as one of the VirtualMachineSnapshot with this UID: its claim, and the Pods that use it.
 	labelSnapshot = "cloudnative.tw/virtualmachinesnapshot-uid"
-	// annotationSnapshot is the snapshotRecord of a claim. With it, the snapshot is taken.
-	annotationSnapshot = "cloudnative.tw/virtualmachinesnapshot"
 	// annotationSnapshotName is the name of the VirtualMachineSnapshot.
 	annotationSnapshotName = "cloudnative.tw/virtualmachinesnapshot-name"
 	// annotationSnapshotOf is the UID of the machine that a snapshot is of.
@@ -28,6 +26,8 @@ const (
 
 // snapshotRecord describes a snapshot that is taken. It never changes.
 type snapshotRecord struct {
+	// Claim is the UID of the claim with its data: a later claim of the same name is another one.
+	Claim types.UID `json:"claim"`
 	// Machine is what the snapshot is of.
 	Machine backend.Identity `json:"machine"`
 	// TakenAt is the moment of the snapshot.
@@ -77,7 +77,7 @@ func newSnapshotMeta(id backend.SnapshotIdentity, machine backend.Identity) meta
 // snapshotOf returns the identity of the snapshot of an object; its UID is empty if the object is of none.
 func snapshotOf(object metav1.Object) backend.SnapshotIdentity {
 	return backend.SnapshotIdentity{
-		UID: types.UID(object.GetLabels()[labelSnapshot]), Namespace: object.GetNamespace(), Name: object.GetAnnotations()[annotationSnapshotName],
+		UID: types.UID(object.GetLabels()[labelSnapshot]), Namespace: namespaceOf(object), Name: object.GetAnnotations()[annotationSnapshotName],
 	}
 }
 
@@ -94,15 +94,26 @@ func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine, mem
 	return &corev1.PersistentVolumeClaim{ObjectMeta: newSnapshotMeta(id, machine.Identity), Spec: newClaimSpec(machine, size)}
 }
 
-// snapshotRecordOf returns the record in the claim of a snapshot; nil if it is not taken.
-func snapshotRecordOf(claim *corev1.PersistentVolumeClaim) (*snapshotRecord, error) {
-	raw, isTaken := claim.Annotations[annotationSnapshot]
-	if !isTaken {
-		return nil, nil
+// newSnapshotSecret returns the Secret with the record of a snapshot, in the manager's namespace as that of a machine.
+func newSnapshotSecret(namespace string, id backend.SnapshotIdentity, rec *snapshotRecord) (*corev1.Secret, error) {
+	raw, err := json.Marshal(rec)
+	if err != nil {
+		return nil, err
 	}
+	secret := &corev1.Secret{ObjectMeta: newSnapshotMeta(id, rec.Machine), Data: map[string][]byte{recordKey: raw}}
+	secret.Namespace, secret.Name = namespace, recordName(id.Namespace, snapshotName(id.UID))
+	secret.Labels[labelRecord], secret.Annotations[annotationNamespace] = recordOfSnapshot, id.Namespace
+	return secret, nil
+}
+
+// snapshotRecordOf returns the record in a Secret; nil if it is not of a claim.
+func snapshotRecordOf(secret *corev1.Secret, claim *corev1.PersistentVolumeClaim) (*snapshotRecord, error) {
 	var rec snapshotRecord
-	if err := json.Unmarshal([]byte(raw), &rec); err != nil {
-		return nil, fmt.Errorf("read the annotation %s of the PersistentVolumeClaim %s/%s: %w", annotationSnapshot, claim.Namespace, claim.Name, err)
+	if err := json.Unmarshal(secret.Data[recordKey], &rec); err != nil {
+		return nil, fmt.Errorf("read the record of a snapshot in the Secret %s/%s: %w", secret.Namespace, secret.Name, err)
+	}
+	if rec.Claim != claim.UID {
+		return nil, nil
 	}
 	return &rec, nil
 }

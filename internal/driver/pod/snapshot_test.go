@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -32,24 +31,28 @@ func TestSnapshotClaim(t *testing.T) {
 	if id := snapshotOf(claim); id != newSnapshotIdentity() || identityOf(claim).UID != "" || len(claim.OwnerReferences) > 0 {
 		t.Errorf("it is of %+v: %+v", id, claim.ObjectMeta)
 	}
-	if rec, err := snapshotRecordOf(claim); rec != nil || err != nil {
-		t.Errorf("before it is taken: %+v, %v", rec, err)
-	}
+	claim.UID = "claim"
 	want := &snapshotRecord{
-		Machine: machine.Identity, TakenAt: time.Unix(1000, 0).UTC(), Disks: []snapshotDisk{{Name: "root", VirtualBytes: 1 << 30}},
+		Claim: claim.UID, Machine: machine.Identity, TakenAt: time.Unix(1000, 0).UTC(), Disks: []snapshotDisk{{Name: "root", VirtualBytes: 1 << 30}},
 		Image: &v1alpha1.Image{Container: "disk:v1"}, Quiesced: true, AllocatedBytes: 1 << 20,
 	}
-	raw, err := json.Marshal(want)
+	secret, err := newSnapshotSecret(recordNamespace, newSnapshotIdentity(), want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	claim.Annotations[annotationSnapshot] = string(raw)
-	got, err := snapshotRecordOf(claim)
+	if id := snapshotOf(secret); id != newSnapshotIdentity() || identityOf(secret).UID != "" || secret.Namespace != recordNamespace {
+		t.Errorf("its record is of %+v: %+v", id, secret.ObjectMeta)
+	}
+	got, err := snapshotRecordOf(secret, claim)
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
-	claim.Annotations[annotationSnapshot] = "{"
-	if _, err := snapshotRecordOf(claim); err == nil {
+	claim.UID = "another claim of the same name"
+	if rec, err := snapshotRecordOf(secret, claim); rec != nil || err != nil {
+		t.Errorf("of another claim: %+v, %v", rec, err)
+	}
+	secret.Data[recordKey] = []byte("{")
+	if _, err := snapshotRecordOf(secret, claim); err == nil {
 		t.Error("a damaged record is read")
 	}
 }

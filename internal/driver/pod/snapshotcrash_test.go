@@ -92,9 +92,16 @@ func TestLongManagerKilledWhileASnapshotIsTaken(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			isThere := len(claims.Items) == 1 && claims.Items[0].Annotations[annotationSnapshot] != ""
-			if want := way.goal == goalTaken; isThere != want || !want && len(claims.Items) > 0 {
-				t.Errorf("after a kill at %q, the claims are %+v", at, claims.Items)
+			records, err := c.api.CoreV1().Secrets(recordNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: labelSnapshot})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := 0
+			if way.goal == goalTaken {
+				want = 1
+			}
+			if len(claims.Items) != want || len(records.Items) != want {
+				t.Errorf("after a kill at %q, the claims are %+v, and the records %+v", at, claims.Items, records.Items)
 			}
 		}
 	}

@@ -2,13 +2,13 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -34,7 +34,10 @@ func (d *Driver) notifySnapshotsOf(machine backend.Identity) {
 	d.mu.Unlock()
 	for i := range claims.Items {
 		claim := &claims.Items[i]
-		if _, isTaken := claim.Annotations[annotationSnapshot]; !isTaken && claim.Annotations[annotationSnapshotOf] == string(machine.UID) {
+		if claim.Annotations[annotationSnapshotOf] != string(machine.UID) {
+			continue
+		}
+		if rec, err := d.snapshotRecord(d.running, d.cache, claim); err != nil || rec == nil {
 			notify(snapshotOf(claim))
 		}
 	}
@@ -52,13 +55,17 @@ func (d *Driver) ObserveSnapshot(ctx context.Context, id backend.SnapshotIdentit
 	if claim == nil && pod == nil {
 		return backend.SnapshotState{}, fmt.Errorf("snapshot %s: %w", id.Name, backend.ErrNotFound)
 	}
+	rec, err := d.snapshotRecord(ctx, d.cache, claim)
+	if err != nil {
+		return backend.SnapshotState{}, err
+	}
 	var machine *corev1.Pod
 	if pod != nil {
-		if machine, err = read[corev1.Pod](ctx, d.cache, ofSnapshot(pod)); err != nil {
+		if machine, err = readPod(ctx, d.cache, ofSnapshot(pod)); err != nil {
 			return backend.SnapshotState{}, err
 		}
 	}
-	return describeSnapshot(claim, pod, machine, time.Now())
+	return describeSnapshot(claim, rec, pod, machine, time.Now()), nil
 }
 
 // seenSnapshot returns what the watches have of a snapshot: its claim and the Pod that takes it, which may be nil.
@@ -84,7 +91,10 @@ func (d *Driver) TakeSnapshot(ctx context.Context, id backend.SnapshotIdentity, 
 	if err != nil {
 		return err
 	}
-	if claim != nil && claim.Annotations[annotationSnapshot] != "" {
+	switch rec, err := d.snapshotRecord(ctx, d.client, claim); {
+	case err != nil:
+		return err
+	case rec != nil:
 		return d.endTake(ctx, pod)
 	}
 	source, err := d.snapshotSource(ctx, of)
@@ -95,7 +105,7 @@ func (d *Driver) TakeSnapshot(ctx context.Context, id backend.SnapshotIdentity, 
 		result, _ := jobResult(pod)
 		switch {
 		case result.Taken != nil && claim != nil:
-			return d.recordSnapshot(ctx, claim, pod, newSnapshotRecord(source, result.Taken))
+			return d.recordSnapshot(ctx, claim, pod, newSnapshotRecord(claim, source, result.Taken))
 		case isOver(pod) || pod.Annotations[annotationSnapshotRun] != runOf(source.pod):
 			return d.endTake(ctx, pod) // the next call begins anew
 		}
@@ -136,22 +146,35 @@ func (d *Driver) createTake(ctx context.Context, id backend.SnapshotIdentity, so
 	return nil
 }
 
-// recordSnapshot records that a snapshot is taken, in its claim, and deletes the Pod that has taken it. Nothing changes after that.
+// snapshotRecord returns the record of the snapshot in a claim, which may be nil; nil if it is not taken.
+func (d *Driver) snapshotRecord(ctx context.Context, from client.Reader, claim *corev1.PersistentVolumeClaim) (*snapshotRecord, error) {
+	if claim == nil {
+		return nil, nil
+	}
+	secret, err := readNamed[corev1.Secret](ctx, from, d.records, recordName(claim.Namespace, claim.Name))
+	if err != nil || secret == nil {
+		return nil, err
+	}
+	return snapshotRecordOf(secret, claim)
+}
+
+// recordSnapshot records that a snapshot is taken, and deletes the Pod that has taken it. Nothing changes after that.
 func (d *Driver) recordSnapshot(ctx context.Context, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, rec *snapshotRecord) error {
-	raw, err := json.Marshal(rec)
+	secret, err := newSnapshotSecret(d.records, snapshotOf(claim), rec)
 	if err != nil {
 		return err
 	}
-	before := claim.DeepCopy()
-	claim.Annotations[annotationSnapshot] = string(raw)
-	err = d.client.Patch(ctx, claim, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(kube.FieldManager))
+	err = d.client.Create(ctx, secret, client.FieldOwner(kube.FieldManager))
+	if apierrors.IsAlreadyExists(err) { // the claim that it is of was lost
+		err = d.client.Update(ctx, secret, client.FieldOwner(kube.FieldManager))
+	}
 	if err != nil {
-		return typed("annotate the PersistentVolumeClaim "+claim.Name, err)
+		return typed("write the Secret "+secret.Name, err)
 	}
 	step("snapshot recorded")
 	d.await(ctx, func() bool {
-		seen, _, err := d.seenSnapshot(ctx, snapshotOf(claim))
-		return err == nil && (seen == nil || seen.Annotations[annotationSnapshot] != "")
+		seen, err := d.snapshotRecord(ctx, d.cache, claim)
+		return err == nil && seen != nil
 	})
 	return d.endTake(ctx, pod)
 }
@@ -216,6 +239,11 @@ func (d *Driver) DeleteSnapshot(ctx context.Context, id backend.SnapshotIdentity
 	if claim != nil {
 		return d.deleteSnapshotClaim(ctx, claim)
 	}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: d.records, Name: recordName(id.Namespace, snapshotName(id.UID))}}
+	if err := d.client.Delete(ctx, secret); err != nil && !apierrors.IsNotFound(err) {
+		return typed("delete the Secret "+secret.Name, err)
+	}
+	step("snapshot record deleted")
 	d.await(ctx, func() bool {
 		claim, pod, err := d.seenSnapshot(ctx, id)
 		return err == nil && claim == nil && pod == nil

@@ -8,7 +8,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -46,7 +45,7 @@ func (d *Driver) snapshotSource(ctx context.Context, of backend.Source) (*snapsh
 		return nil, fmt.Errorf("machine %s: %w: the driver pod takes snapshots with memory of machines with a root disk: create a VirtualMachineSnapshot without memory",
 			of.Server.Name, backend.ErrInvalid)
 	}
-	pod, err := read[corev1.Pod](ctx, d.client, of.Server)
+	pod, err := readPod(ctx, d.client, of.Server)
 	if err != nil {
 		return nil, err
 	}
@@ -70,10 +69,7 @@ func runOf(pod *corev1.Pod) string {
 
 // ofSnapshot returns the identity of the machine that a Pod takes a snapshot of; its UID is empty if the Pod does something else.
 func ofSnapshot(object metav1.Object) backend.Identity {
-	return backend.Identity{
-		UID: types.UID(object.GetAnnotations()[annotationSnapshotOf]), Cluster: types.UID(object.GetLabels()[labelCluster]),
-		Namespace: object.GetNamespace(), Name: object.GetAnnotations()[annotationName],
-	}
+	return machineOf(object, object.GetAnnotations()[annotationSnapshotOf])
 }
 
 // newTakePod returns the Pod that takes a snapshot. It is at the node of a machine that runs, which has the volumes and copies them.
@@ -105,10 +101,10 @@ func newTakePod(id backend.SnapshotIdentity, source *snapshotSource, image strin
 }
 
 // newSnapshotRecord returns the record of a snapshot that is taken.
-func newSnapshotRecord(source *snapshotSource, taken *launcher.Taken) *snapshotRecord {
+func newSnapshotRecord(claim *corev1.PersistentVolumeClaim, source *snapshotSource, taken *launcher.Taken) *snapshotRecord {
 	machine := source.machine
 	rec := &snapshotRecord{
-		Machine: machine.Identity, TakenAt: taken.At, Image: machine.Image, Quiesced: taken.Quiesced, AllocatedBytes: taken.AllocatedBytes,
+		Claim: claim.UID, Machine: machine.Identity, TakenAt: taken.At, Image: machine.Image, Quiesced: taken.Quiesced, AllocatedBytes: taken.AllocatedBytes,
 	}
 	for _, disk := range taken.Disks {
 		rec.Disks = append(rec.Disks, snapshotDisk{Name: disk.Name, VirtualBytes: disk.Bytes})
@@ -119,38 +115,32 @@ func newSnapshotRecord(source *snapshotSource, taken *launcher.Taken) *snapshotR
 	return rec
 }
 
-// describeSnapshot returns the state of a snapshot, given its claim, the Pod that takes it, and the Pod of its machine. Each may be nil. It is
-// a pure function.
-func describeSnapshot(claim *corev1.PersistentVolumeClaim, pod, machine *corev1.Pod, now time.Time) (backend.SnapshotState, error) {
-	if claim != nil {
-		rec, err := snapshotRecordOf(claim)
-		if err != nil {
-			return backend.SnapshotState{}, err
-		}
-		if rec != nil {
-			return rec.describe(claim), nil
-		}
+// describeSnapshot returns the state of a snapshot, given its claim and its record, the Pod that takes it, and the Pod of its machine. Each may
+// be nil, but a record has its claim. It is a pure function.
+func describeSnapshot(claim *corev1.PersistentVolumeClaim, rec *snapshotRecord, pod, machine *corev1.Pod, now time.Time) backend.SnapshotState {
+	if rec != nil {
+		return rec.describe(claim)
 	}
 	if pod == nil {
-		return backend.SnapshotState{Progress: "the snapshot waits for its volume and its machine"}, nil
+		return backend.SnapshotState{Progress: "the snapshot waits for its volume and its machine"}
 	}
 	status := machineStatus(pod)
 	result, hasResult := jobResult(pod)
 	switch {
 	case isLost(pod, now):
-		return backend.SnapshotState{Busy: true, Progress: lostNode(pod) + ". The snapshot is taken when the node is back, or was deleted"}, nil
+		return backend.SnapshotState{Busy: true, Progress: lostNode(pod) + ". The snapshot is taken when the node is back, or was deleted"}
 	case pod.DeletionTimestamp != nil:
-		return backend.SnapshotState{Busy: true, Progress: "the last attempt is ending"}, nil
+		return backend.SnapshotState{Busy: true, Progress: "the last attempt is ending"}
 	case hasResult && result.Taken != nil:
-		return backend.SnapshotState{Progress: "the disks are copied"}, nil // it is recorded next
+		return backend.SnapshotState{Progress: "the disks are copied"} // it is recorded next
 	case isOver(pod):
-		return backend.SnapshotState{Failure: takeFailure(pod), FailedAt: endedAt(pod, now)}, nil
+		return backend.SnapshotState{Failure: takeFailure(pod), FailedAt: endedAt(pod, now)}
 	case pod.Annotations[annotationSnapshotRun] != runOf(machine):
-		return backend.SnapshotState{Progress: "the machine has started or ended meanwhile: the copy begins again"}, nil
+		return backend.SnapshotState{Progress: "the machine has started or ended meanwhile: the copy begins again"}
 	case status != nil && status.State.Running != nil:
-		return backend.SnapshotState{Busy: true, Progress: "the disks are being copied"}, nil
+		return backend.SnapshotState{Busy: true, Progress: "the disks are being copied"}
 	}
-	return backend.SnapshotState{Busy: true, Progress: describeTakeStart(pod, status, now)}, nil
+	return backend.SnapshotState{Busy: true, Progress: describeTakeStart(pod, status, now)}
 }
 
 // describe returns the state of a snapshot that is taken.

@@ -100,11 +100,21 @@ func ownedBy(id backend.Identity) []metav1.OwnerReference {
 	}}
 }
 
-// identityOf returns the identity of the machine of an object.
+// identityOf returns the identity of the machine whose Pod or record an object is; its UID is empty if it is neither. Tenants can write labels,
+// so a Pod only ever belongs to a machine of its own namespace, and has the name that the Pod of that machine has.
 func identityOf(object metav1.Object) backend.Identity {
+	id := machineOf(object, object.GetLabels()[labelUID])
+	if name := objectName(id.UID); object.GetName() != name && object.GetName() != recordName(id.Namespace, name) {
+		id.UID = ""
+	}
+	return id
+}
+
+// machineOf returns the identity of the machine with a UID that an object is part of.
+func machineOf(object metav1.Object, uid string) backend.Identity {
 	return backend.Identity{
-		UID: types.UID(object.GetLabels()[labelUID]), Cluster: types.UID(object.GetLabels()[labelCluster]),
-		Namespace: object.GetNamespace(), Name: object.GetAnnotations()[annotationName],
+		UID: types.UID(uid), Cluster: types.UID(object.GetLabels()[labelCluster]),
+		Namespace: namespaceOf(object), Name: object.GetAnnotations()[annotationName],
 	}
 }
 
@@ -135,7 +145,7 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 	for _, c := range pod.Spec.Containers {
 		for _, variable := range c.Env {
-			if variable.Name == launcher.Variable {
+			if c.Name == container && variable.Name == launcher.Variable {
 				return d, json.Unmarshal([]byte(variable.Value), &d) == nil
 			}
 		}
@@ -261,7 +271,7 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 		addVolume(spec, name, path, readOnly, source)
 	}
 	addRunDir(spec)
-	// The record in the Secret is not for the launcher. It is not optional: without its Secret, no Pod of a deleted machine starts.
+	// It is not optional: without its Secret, no Pod of a deleted machine starts.
 	add("seed", launcher.SeedDir, true, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
 		SecretName: objectName(machine.UID), DefaultMode: ptr.To[int32](0o440), Items: []corev1.KeyToPath{
 			{Key: launcher.TokenFile, Path: launcher.TokenFile},

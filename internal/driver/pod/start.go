@@ -87,6 +87,12 @@ func (d *Driver) beforeStart(ctx context.Context, id backend.Identity) (*corev1.
 func (d *Driver) begin(
 	ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed, before *asleep, mustBeAsleep bool, then ...func() error,
 ) error {
+	if err := rec.putInto(secret, seed); err != nil {
+		return err
+	}
+	if err := d.writeSeed(ctx, newSeed(rec.Machine.Identity, secret)); err != nil {
+		return err
+	}
 	if err := d.writeRecord(ctx, secret, rec, seed); err != nil {
 		return err
 	}
@@ -114,10 +120,32 @@ func (d *Driver) begin(
 	step("Pod created")
 	id := rec.Machine.Identity
 	d.await(ctx, func() bool {
-		seen, err := read[corev1.Pod](ctx, d.cache, id)
+		seen, err := readPod(ctx, d.cache, id)
 		return err == nil && seen != nil && seen.UID == next.UID
 	})
 	return backend.ErrInProgress
+}
+
+// writeSeed writes the Secret that the Pod of a machine mounts. Whatever a tenant has made of it is gone.
+func (d *Driver) writeSeed(ctx context.Context, seed *corev1.Secret) error {
+	err := d.client.Create(ctx, seed, client.FieldOwner(kube.FieldManager))
+	if apierrors.IsAlreadyExists(err) {
+		err = d.client.Update(ctx, seed, client.FieldOwner(kube.FieldManager))
+	}
+	if err != nil {
+		return typed("write the Secret "+seed.Name, err)
+	}
+	step("seed written")
+	return nil
+}
+
+// renewSeed writes the Secret that the Pod of a machine mounts as its record has it.
+func (d *Driver) renewSeed(ctx context.Context, id backend.Identity) error {
+	secret, err := d.readSecret(ctx, d.client, id)
+	if err != nil || secret == nil {
+		return err
+	}
+	return d.writeSeed(ctx, newSeed(id, secret))
 }
 
 // clear deletes a Pod that is over. It returns false if it is not: then there is nothing to start. The new Pod has the same name, so

@@ -43,10 +43,10 @@ func TestNeverTwiceWithLateWatches(t *testing.T) {
 			c := newCluster(t)
 			c.open(t)
 			machine := c.machine(uuid.NewUUID())
-			secrets, pods := c.api.CoreV1().Secrets(machine.Namespace), c.api.CoreV1().Pods(machine.Namespace)
+			secrets, pods := c.api.CoreV1().Secrets(recordNamespace), c.api.CoreV1().Pods(machine.Namespace)
 			get := func() (*corev1.Secret, *corev1.Pod) {
 				t.Helper()
-				secret, err := secrets.Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
+				secret, err := secrets.Get(t.Context(), recordName(machine.Namespace, objectName(machine.UID)), metav1.GetOptions{})
 				pod, podErr := pods.Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
 				if errors.Join(err, podErr) != nil {
 					t.Fatal(err, podErr)
@@ -54,7 +54,7 @@ func TestNeverTwiceWithLateWatches(t *testing.T) {
 				return secret, pod
 			}
 			c.must("Create", c.driver.Create(t.Context(), machine))
-			old, err := secrets.Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
+			old, err := secrets.Get(t.Context(), recordName(machine.Namespace, objectName(machine.UID)), metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -70,7 +70,7 @@ func TestNeverTwiceWithLateWatches(t *testing.T) {
 				}
 			}
 			secret, pod := get()
-			second := &Driver{images: c.driver.images, client: c.driver.client, cache: late{c.driver.cache, old}}
+			second := &Driver{images: c.driver.images, records: recordNamespace, client: c.driver.client, cache: late{c.driver.cache, old}}
 			err = second.Start(t.Context(), machine)
 			if lost && !errors.Is(err, backend.ErrInProgress) || !lost && !apierrors.IsConflict(err) {
 				t.Errorf("the second start: %v", err)
@@ -121,9 +121,9 @@ func TestRequestsOfANewMachine(t *testing.T) {
 		disk int64
 		want map[string]int
 	}{
-		{"without a disk", 0, map[string]int{"POST secrets": 1, "PUT secrets": 1, "POST pods": 1}},
+		{"without a disk", 0, map[string]int{"POST secrets": 2, "PUT secrets": 1, "POST pods": 1}},
 		{"with a root disk", 64 << 20, map[string]int{
-			"GET secrets": 1, "POST persistentvolumeclaims": 1, "POST secrets": 1, "GET persistentvolumeclaims": 1, "PUT secrets": 1, "POST pods": 1,
+			"GET secrets": 1, "POST persistentvolumeclaims": 1, "POST secrets": 2, "GET persistentvolumeclaims": 1, "PUT secrets": 1, "POST pods": 1,
 		}},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -181,7 +181,7 @@ func TestEphemeralPod(t *testing.T) {
 func TestSlim(t *testing.T) {
 	machine := newMachine()
 	rec := &record{Machine: machine, Started: &machine, Run: "run"}
-	secret, err := newSecret(rec, nil)
+	secret, err := newSecret(recordNamespace, rec, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,7 @@ func (d *Driver) measure(pods []corev1.Pod, metrics map[types.NamespacedName]met
 	var changed []backend.Identity
 	d.mu.Lock()
 	before := d.usage
-	d.usage = map[types.UID]*measured{}
+	d.usage = map[machineKey]*measured{}
 	for i := range pods {
 		pod := &pods[i]
 		found, known := metrics[client.ObjectKeyFromObject(pod)]
@@ -82,12 +82,12 @@ func (d *Driver) measure(pods []corev1.Pod, metrics map[types.NamespacedName]met
 			continue
 		}
 		id, m := identityOf(pod), &measured{run: pod.Annotations[annotationRun]}
-		last := before[id.UID]
+		last := before[keyOf(id)]
 		if last == nil || last.run != m.run {
 			last = &measured{run: m.run}
 		}
 		if !known { // the metrics of a Pod come late, and may have a gap
-			d.usage[id.UID] = last
+			d.usage[keyOf(id)] = last
 			continue
 		}
 		m.usage, m.reported = usageIn(&found, definition.CPUs, definition.MemoryBytes, &last.usage), last.reported
@@ -95,7 +95,7 @@ func (d *Driver) measure(pods []corev1.Pod, metrics map[types.NamespacedName]met
 			m.reported = m.usage
 			changed = append(changed, id)
 		}
-		d.usage[id.UID] = m
+		d.usage[keyOf(id)] = m
 	}
 	notify := d.notify
 	d.mu.Unlock()
@@ -127,7 +127,7 @@ func usageIn(metrics *metricsv1beta1.PodMetrics, cpus, memory int64, last *backe
 func (d *Driver) usageOf(server *backend.Server) *backend.Usage {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if m := d.usage[server.UID]; m != nil && m.run == server.Run && !m.usage.At.IsZero() && server.IsOn() {
+	if m := d.usage[keyOf(server.Identity)]; m != nil && m.run == server.Run && !m.usage.At.IsZero() && server.IsOn() {
 		usage := m.usage
 		return &usage
 	}

@@ -246,7 +246,7 @@ func forksAloneInPod(t *testing.T, u *user) {
 		u.kept(t, name, "before")
 	}
 	u.kubectl(t, "delete", "virtualmachine", "--all", "--timeout", transcript.WaitTimeout.String())
-	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--selector", "cloudnative.tw/cluster-uid", "-o", "name"); left != "" {
+	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--all-namespaces", "--selector", "cloudnative.tw/cluster-uid", "-o", "name"); left != "" {
 		t.Errorf("left behind: %s", left)
 	}
 }

@@ -354,7 +354,7 @@ func deleteInPod(t *testing.T, u *user) {
 	began := time.Now()
 	u.kubectl(t, "delete", "virtualmachine", "vm", "--timeout", transcript.WaitTimeout.String())
 	t.Logf("deleted after %.1f s", time.Since(began).Seconds())
-	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--selector", ofMachines, "-o", "name"); left != "" {
+	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--all-namespaces", "--selector", ofMachines, "-o", "name"); left != "" {
 		t.Errorf("left behind: %s", left)
 	}
 }
