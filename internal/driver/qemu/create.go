@@ -86,7 +86,33 @@ func (m *machine) createRoot(ctx context.Context, machine *backend.Machine) (*ba
 	if err != nil {
 		return nil, nil, err
 	}
-	return base, nil, m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes)
+	if base == nil && machine.DiskBytes == 0 {
+		return nil, nil, nil
+	}
+	return base, nil, m.createRootDisk(ctx, base, machine.DiskBytes)
+}
+
+// createRootDisk creates the root disk, unless the machine has had one.
+func (m *machine) createRootDisk(ctx context.Context, base *baseImage, size int64) error {
+	m.mu.Lock()
+	created := m.def.RootCreated
+	m.mu.Unlock()
+	if created {
+		return checkFound(m.path(diskFile), "or delete the machine")
+	}
+	if err := m.createDisk(ctx, diskFile, rootDiskField, base, size); err != nil {
+		return err
+	}
+	m.rootCreated()
+	return nil
+}
+
+// rootCreated notes that the file of the root disk is complete. Whoever created it writes the definition before the guest can have
+// written to the disk.
+func (m *machine) rootCreated() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.RootCreated = true
 }
 
 // start starts QEMU and returns when its monitor has responded.
@@ -175,7 +201,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	}
 	if l.hasDisk {
 		// A machine that boots a kernel may have got a root disk since; create it now.
-		if err := m.createDisk(ctx, diskFile, rootDiskField, base, machine.DiskBytes); err != nil {
+		if err := m.createRootDisk(ctx, base, machine.DiskBytes); err != nil {
 			return nil, err
 		}
 		if err := giveFile(m.path(diskFile), l.user); err != nil {

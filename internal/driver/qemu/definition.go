@@ -46,8 +46,8 @@ type definition struct {
 	Created bool `json:"created,omitempty"`
 	// Base is the image of the disk, and its format.
 	Base *baseImage `json:"base,omitempty"`
-	// RootCopied means that the root disk is a copy of that of a snapshot, so that there is one whatever the size in the spec.
-	RootCopied bool `json:"rootCopied,omitempty"`
+	// RootCreated means that the machine has a root disk, whatever the size in the spec, and that its file was complete once.
+	RootCreated bool `json:"rootCreated,omitempty"`
 	// DiskRecords are the disks of spec.disks, by name.
 	DiskRecords map[string]diskRecord `json:"diskRecords,omitempty"`
 	// Started is the machine as of its last start.

@@ -93,6 +93,15 @@ func inspect(ctx context.Context, tool string, user *sandbox.User, path, format 
 	return info, err
 }
 
+// checkFound returns an error if a disk that was created has lost its file. It may have had data, so it is not replaced by an empty
+// one. otherwise is what a user can do who does not have the file any more.
+func checkFound(path, otherwise string) error {
+	if _, err := os.Lstat(path); err != nil {
+		return fmt.Errorf("the file of the disk is missing: restore it, %s: %w", otherwise, err)
+	}
+	return nil
+}
+
 // createDisk atomically creates a disk of a machine in the file name if there is none: an overlay of base, or
 // an empty disk. field is the field of its size.
 func (m *machine) createDisk(ctx context.Context, name, field string, base *baseImage, size int64) error {

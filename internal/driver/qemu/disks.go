@@ -171,11 +171,7 @@ func (m *machine) createDataDisk(ctx context.Context, disk backend.Disk, progres
 	step("disk of spec.disks recorded")
 	name := diskPath(disk.Name)
 	if record.Created {
-		if _, err := os.Lstat(m.path(name)); err != nil {
-			// It may have had data, so it is not replaced by an empty one.
-			return fmt.Errorf("the file of the disk is missing: restore it, or remove the disk from spec.disks: %w", err)
-		}
-		return nil
+		return checkFound(m.path(name), "or remove the disk from spec.disks")
 	}
 	var err error
 	if disk.Image != nil {

@@ -55,7 +55,7 @@ func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImag
 	}
 	root := def.disk(v1alpha1.RootDiskName)
 	m.mu.Lock()
-	m.def.Image, m.def.RootCopied = def.Image, root != nil
+	m.def.Image = def.Image
 	err = m.def.write(m.dir)
 	m.mu.Unlock()
 	if err != nil {
@@ -80,7 +80,11 @@ func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImag
 	if root == nil {
 		return nil, &def, nil
 	}
-	return root.Base, &def, m.copyFrom(ctx, s, root, m.path(diskFile), rootDiskField, machine.DiskBytes)
+	if err := m.copyFrom(ctx, s, root, m.path(diskFile), rootDiskField, machine.DiskBytes); err != nil {
+		return nil, nil, err
+	}
+	m.rootCreated()
+	return root.Base, &def, nil
 }
 
 // forkDisk records a disk of spec.disks, and copies its content from a snapshot. m.files is held.

@@ -2,7 +2,9 @@ package qemu
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -129,6 +131,9 @@ func (m *machine) copySnapshot(ctx context.Context, r backend.Restore) (*restori
 			continue
 		}
 		present, err := measureDisk(m.path(fileOf(own.Name)))
+		if errors.Is(err, fs.ErrNotExist) {
+			present.VirtualBytes, err = from.SizeBytes, nil // it was lost, and the copy takes its place
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("measure the disk %s: %w", own.Name, err)
 		}

@@ -35,7 +35,7 @@ func (m *machine) ownDisks() []snapshotDisk {
 		}
 	}
 	slices.SortFunc(all, func(a, b snapshotDisk) int { return strings.Compare(a.Name, b.Name) })
-	if _, err := os.Lstat(m.path(diskFile)); err == nil {
+	if m.def.RootCreated {
 		all = slices.Insert(all, 0, snapshotDisk{Name: v1alpha1.RootDiskName, Base: m.def.Base})
 	}
 	return all

@@ -44,7 +44,7 @@ func (w *fixture) haveTemplate(machine backend.Machine) {
 	w.do(err)
 	l := m.wakingLaunch()
 	l.machine = machine
-	l.hasDisk = m.def.RootCopied || machine.DiskBytes > 0
+	l.hasDisk = m.def.RootCreated || machine.DiskBytes > 0
 	bare, err := w.driver.templateLaunch(l)
 	w.do(err)
 	build, key, err := w.driver.templates.key(bare)

@@ -131,7 +131,7 @@ func (m *machine) newLaunch(machine backend.Machine, base *baseImage) *launch {
 	defer m.mu.Unlock()
 	return &launch{
 		machine: machine, user: user, programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || m.def.RootCopied || machine.DiskBytes > 0, base: base,
+		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || m.def.RootCreated || machine.DiskBytes > 0, base: base,
 		mac: m.def.hardwareAddress(),
 	}
 }
