@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -109,6 +111,11 @@ func stopHost(ctx context.Context, dir string, deleteData bool) (bool, error) {
 
 func run(cmd *cobra.Command, dir string, deleteData bool) error {
 	began := time.Now()
+	unlock, err := lock(cmd.Context(), dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := instance.AwaitEnding(cmd.Context(), cmd.ErrOrStderr(), dir); err != nil {
 		return err
 	}
@@ -147,6 +154,30 @@ func run(cmd *cobra.Command, dir string, deleteData bool) error {
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s. The data in %s is deleted.\n", what, report.Dir)
 	return err
+}
+
+// lock makes this command the only one that stops the instance of a data directory. Another one would take it for a keelson that is starting.
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
+	file, err := os.Open(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return func() {}, nil // the caller reports it
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the data directory: %w", err)
+	}
+	unlock = func() { _ = file.Close() }
+	err = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return false, nil
+		}
+		return true, err
+	})
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("wait for another `keelson down`: %w", err)
+	}
+	return unlock, nil
 }
 
 // stop stops the process of the instance, if there is one, and then everything it has left running.

@@ -3,11 +3,13 @@ package up
 import (
 	"cmp"
 	"context"
+	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -51,27 +53,55 @@ func flagsOf(given *pflag.FlagSet) map[string]string {
 	flags := map[string]string{}
 	given.Visit(func(f *pflag.Flag) {
 		if !slices.Contains(perCommand, f.Name) {
-			flags[f.Name] = f.Value.String()
+			flags[f.Name] = textOf(f.Value)
 		}
 	})
 	return flags
 }
 
-// changedFlags returns the names of the flags that differ, in order.
-func changedFlags(before, after map[string]string) []string {
-	var names []string
-	for name, value := range after {
-		if old, found := before[name]; !found || old != value {
-			names = append(names, name)
-		}
+// textOf returns the text that sets a flag to its present value.
+func textOf(value pflag.Value) string {
+	list, ok := value.(pflag.SliceValue)
+	if !ok {
+		return value.String()
 	}
-	for name := range before {
-		if _, found := after[name]; !found {
+	var b strings.Builder
+	w := csv.NewWriter(&b)
+	_ = w.Write(list.GetSlice()) // a Builder does not fail
+	w.Flush()
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// changedFlags returns the names of the given flags that have another value in the running instance, in order. A flag that is not given keeps
+// its value.
+func changedFlags(running, given map[string]string, fs *pflag.FlagSet) []string {
+	var names []string
+	for name, value := range given {
+		before, wasGiven := running[name]
+		if !wasGiven {
+			before = fs.Lookup(name).DefValue
+		}
+		if value != before {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
 	return names
+}
+
+// keep sets the flags that were not given to their values in the running instance.
+func (o *options) keep(running map[string]string, fs *pflag.FlagSet) error {
+	for _, name := range slices.Sorted(maps.Keys(running)) {
+		if flag := fs.Lookup(name); flag == nil || flag.Changed {
+			continue
+		}
+		if err := fs.Set(name, running[name]); err != nil {
+			return fmt.Errorf("set --%s as in the running instance: %w", name, err)
+		}
+		o.kept = append(o.kept, "--"+name+"="+running[name])
+	}
+	o.given = flagsOf(fs)
+	return nil
 }
 
 func runningFile(dir string) string { return filepath.Join(dir, "up.json") }
@@ -107,7 +137,7 @@ func ReadProcess(dir string, pid int) (*Process, error) {
 
 // again handles an instance that is already running: with the same flags there is nothing to do, and with others this
 // command takes over from its process. done is true if there is nothing to start.
-func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool, err error) {
+func (o *options) again(ctx context.Context, w io.Writer, fs *pflag.FlagSet, dir string) (done bool, err error) {
 	report, err := controlplane.Inspect(ctx, dir)
 	if err != nil || report.ManagerPID == 0 {
 		return false, err
@@ -119,7 +149,7 @@ func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool
 	if found == nil || !report.APIReady {
 		return false, alreadyRunning(ctx, dir) // still starting or stopping
 	}
-	changed := changedFlags(found.Flags, o.given)
+	changed := changedFlags(found.Flags, o.given, fs)
 	if len(changed) == 0 {
 		if o.mergeKubeconfig {
 			if err := mergeRunning(dir, report); err != nil {
@@ -130,6 +160,12 @@ func (o *options) again(ctx context.Context, w io.Writer, dir string) (done bool
 		return true, err
 	}
 	if err := refuseChange(found, changed, dir); err != nil {
+		return false, err
+	}
+	if err := o.keep(found.Flags, fs); err != nil {
+		return false, err
+	}
+	if err := o.validate(fs); err != nil {
 		return false, err
 	}
 	if _, err := fmt.Fprintf(w, "Changing %s of the running instance; machines and clusters keep running.\n", dashed(changed)); err != nil {

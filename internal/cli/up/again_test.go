@@ -3,10 +3,12 @@ package up
 import (
 	"context"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -16,18 +18,61 @@ func TestFlagsOf(t *testing.T) {
 	if err := cmd.ParseFlags([]string{"--detach", "--threads", "4", "--data-dir", "/a", "--vm-driver=qemu,docker"}); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]string{"threads": "4", "vm-driver": "[qemu,docker]"}, flagsOf(cmd.Flags())); diff != "" {
+	if diff := cmp.Diff(map[string]string{"threads": "4", "vm-driver": "qemu,docker"}, flagsOf(cmd.Flags())); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
 }
 
+// A flag that is not given keeps its value; one that is given with its default is back at it.
 func TestChangedFlags(t *testing.T) {
-	before := map[string]string{"threads": "4", "nodes": "2", "v": "1"}
-	if got := changedFlags(before, map[string]string{"threads": "4", "nodes": "3", "node": "real"}); !cmp.Equal(got, []string{"node", "nodes", "v"}) {
-		t.Errorf("changed are %q", got)
+	before := map[string]string{"threads": "4", "nodes": "2", "v": "1", "vm-driver": "qemu,docker"}
+	for _, test := range []struct {
+		args []string
+		want []string
+	}{
+		{nil, nil},
+		{[]string{"--nodes=2", "--node=auto", "--vm-driver=qemu", "--vm-driver=docker", "--detach"}, nil},
+		{[]string{"--nodes=3", "--node=real", "--threads=4"}, []string{"node", "nodes"}},
+		{[]string{"--v=0", "--vm-driver=qemu"}, []string{"v", "vm-driver"}},
+	} {
+		cmd := New()
+		if err := cmd.ParseFlags(test.args); err != nil {
+			t.Fatal(err)
+		}
+		if got := changedFlags(before, flagsOf(cmd.Flags()), cmd.Flags()); !slices.Equal(got, test.want) {
+			t.Errorf("%q changes %q, want %q", test.args, got, test.want)
+		}
 	}
-	if got := changedFlags(before, before); len(got) > 0 {
-		t.Errorf("changed are %q of the same flags", got)
+}
+
+// What takes over from an instance has the flags of both, and the value of every flag can be set again.
+func TestKeep(t *testing.T) {
+	first := New()
+	first.Flags().VisitAll(func(f *pflag.Flag) {
+		if text := textOf(f.Value); text != "" {
+			if err := first.Flags().Set(f.Name, text); err != nil {
+				t.Errorf("--%s=%s: %v", f.Name, text, err)
+			}
+		}
+	})
+	first = New()
+	if err := first.ParseFlags([]string{"--node=simulated", "--threads=4", `--vm-image-dirs="/a,b",/c`, "--console-port=-1"}); err != nil {
+		t.Fatal(err)
+	}
+	second := New()
+	if err := second.ParseFlags([]string{"--threads=8", "--data-dir=/a"}); err != nil {
+		t.Fatal(err)
+	}
+	o := &options{}
+	if err := o.keep(flagsOf(first.Flags()), second.Flags()); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"node": "simulated", "threads": "8", "vm-image-dirs": `"/a,b",/c`, "console-port": "-1"}
+	if diff := cmp.Diff(want, o.given); diff != "" {
+		t.Errorf("flags (-want +got):\n%s", diff)
+	}
+	if want := []string{"--console-port=-1", "--node=simulated", `--vm-image-dirs="/a,b",/c`}; !slices.Equal(o.kept, want) {
+		t.Errorf("the arguments are %q, want %q", o.kept, want)
 	}
 }
 

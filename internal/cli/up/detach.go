@@ -27,7 +27,7 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 	if report.ManagerPID != 0 {
 		return alreadyRunning(ctx, dir)
 	}
-	child, events, err := launch(dir)
+	child, events, err := launch(dir, o.kept)
 	if err != nil {
 		return fmt.Errorf("start keelson in the background: %w", err)
 	}
@@ -53,9 +53,9 @@ func (o *options) startDetached(ctx context.Context, cmd *cobra.Command, dir str
 	}
 }
 
-// launch starts the background process. Its output goes to a file, its events to the returned
+// launch starts the background process, with more arguments than this one has. Its output goes to a file, its events to the returned
 // reader.
-func launch(dir string) (*os.Process, io.Reader, error) {
+func launch(dir string, more []string) (*os.Process, io.Reader, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, nil, err
@@ -76,7 +76,7 @@ func launch(dir string) (*os.Process, io.Reader, error) {
 	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool {
 		return arg == "--detach" || strings.HasPrefix(arg, "--detach=")
 	})
-	cmd := exec.Command(self, append([]string{"--report-fd=3"}, args...)...)
+	cmd := exec.Command(self, slices.Concat([]string{"--report-fd=3"}, args, more)...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

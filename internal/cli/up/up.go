@@ -52,6 +52,7 @@ type options struct {
 	addresses       []string // of Clusters
 	snapshotStore   objectstore.Options
 	given           map[string]string // the flags of the instance that were set, by name
+	kept            []string          // those of the running instance that were not given, as arguments
 	reportFD        int               // descriptor for the events of the background process of --detach
 }
 
@@ -234,7 +235,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	if err := instance.AwaitEnding(ctx, cmd.ErrOrStderr(), dir); err != nil {
 		return err
 	}
-	if done, err := o.again(ctx, cmd.OutOrStdout(), dir); done || err != nil {
+	if done, err := o.again(ctx, cmd.OutOrStdout(), cmd.Flags(), dir); done || err != nil {
 		return err
 	}
 	if err := o.checkAddresses(); err != nil {

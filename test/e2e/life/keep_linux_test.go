@@ -31,7 +31,17 @@ func TestKeepRunning(t *testing.T) {
 	if after := m.components(t); !maps.Equal(before, after) {
 		t.Errorf("processes were %v and are %v", before, after)
 	}
-	transcript.Contains(t, m.OK(t, "keelson", "down"), "Stopped in ")
+	// Two at once wait for each other.
+	downs := []*transcript.Running{m.Start(t, "keelson", "down"), m.Start(t, "keelson", "down")}
+	output := ""
+	for _, down := range downs {
+		end := down.Wait(t)
+		if end.Code != 0 {
+			t.Errorf("exit code %d: %s", end.Code, end.Stderr)
+		}
+		output += end.Stdout
+	}
+	transcript.Contains(t, output, "Stopped in ", "Nothing was running in ")
 	m.nothingIsLeft(t)
 }
 
