@@ -78,7 +78,7 @@ func (c *Console) hostCapacity(ctx context.Context) *hostCapacity {
 	}
 	capacity, err := c.host.measure(time.Now())
 	if err != nil {
-		return nil // not Linux
+		return nil // it may not read /proc
 	}
 	machines := "/apis/" + vmv1alpha1.SchemeGroupVersion.String() + "/virtualmachines"
 	status := c.each(ctx, machines, "", func() runtime.Object { return new(vmv1alpha1.VirtualMachineList) }, func(object runtime.Object) {

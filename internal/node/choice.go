@@ -29,7 +29,7 @@ func Choose(mode Mode, m Machine) (real bool, line string, err error) {
 	}
 	missing := m.Missing()
 	what := "a real node"
-	if m.OS == "linux" && !m.Root {
+	if !m.Root {
 		what = "a real node without root"
 	}
 	switch {

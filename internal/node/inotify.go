@@ -1,6 +1,9 @@
 package node
 
-import "fmt"
+import (
+	"fmt"
+	"syscall"
+)
 
 // What a user has a limited number of, fs.inotify.max_user_instances.
 const (
@@ -21,4 +24,20 @@ func inotifyWarning(need, have int) string {
 	}
 	return fmt.Sprintf("%d more inotify instances are needed, and this user may have %d, so a node may not become ready: "+
 		"`sysctl -w fs.inotify.max_user_instances=1024` raises the limit", need, have)
+}
+
+// countInotify returns how many more inotify instances this user may have, up to a number.
+func countInotify(most int) int {
+	var all []int
+	for range most {
+		fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
+		if err != nil {
+			break
+		}
+		all = append(all, fd)
+	}
+	for _, fd := range all {
+		_ = syscall.Close(fd) // nothing was written
+	}
+	return len(all)
 }

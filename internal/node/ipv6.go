@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -35,7 +36,7 @@ const ipv6Rules = `table ip6 keelson-try {
 // TryIPv6 returns why nodes of this machine cannot have IPv6. Without NetworkPolicies that hold for IPv6, Pods would evade them by it, so it
 // sets rules like theirs, in a network namespace that ends with the program.
 func TryIPv6(m Machine) error {
-	if m.OS != "linux" || !m.Root || m.Capabilities&capSysAdmin == 0 {
+	if !m.Root || m.Capabilities&capSysAdmin == 0 {
 		return errors.New("IPv6 needs root")
 	}
 	for _, scope := range []string{"all", "default"} {
@@ -59,7 +60,7 @@ func tryApart(program, stdin string, args ...string) error {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Stdin = strings.NewReader(stdin)
-	cmd.SysProcAttr = ownNetworkAttr()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if output, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", program, strings.Join(args, " "), err, output)
 	}

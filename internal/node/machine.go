@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,8 +22,6 @@ var besides = []string{Program, "containerd-shim-runc-v2", "host-local", "loopba
 
 // Machine is what matters about a machine that is to run a node.
 type Machine struct {
-	// OS as Go names it.
-	OS string
 	// Root reports whether this program runs as root. If not, Rootless has what the node needs instead.
 	Root     bool
 	Rootless Rootless
@@ -55,12 +52,12 @@ const (
 
 // Look looks at this machine. Programs is the folder where keelson-node is expected.
 func Look(programs string) Machine {
-	m := Machine{OS: runtime.GOOS, Root: os.Geteuid() == 0, Programs: programs, Cgroups: cgroups(cgroupRoot)}
+	m := Machine{Root: os.Geteuid() == 0, Programs: programs, Cgroups: cgroups(cgroupRoot)}
 	m.NoControllers = missingControllers(cgroupRoot, m.Cgroups)
 	if status, err := os.ReadFile("/proc/self/status"); err == nil {
 		m.Capabilities = capabilities(string(status))
 	}
-	if m.OS == "linux" && !m.Root {
+	if !m.Root {
 		m.Rootless = lookRootless("/")
 	}
 	for _, name := range besides {
@@ -151,9 +148,6 @@ func capabilities(status string) uint64 {
 
 // Missing returns what the machine lacks for a real node, each with what to do about it; nothing if it can run one.
 func (m Machine) Missing() []string {
-	if m.OS != "linux" {
-		return []string{"Linux"}
-	}
 	if m.Root {
 		return append(m.missingPrivileges(), m.missingPrograms()...)
 	}

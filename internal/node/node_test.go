@@ -13,7 +13,7 @@ import (
 // able is a machine that can run a real node.
 func able() Machine {
 	return Machine{
-		OS: "linux", Root: true, Capabilities: 1<<41 - 1, Cgroups: 2, Programs: "/keelson/bin/node",
+		Root: true, Capabilities: 1<<41 - 1, Cgroups: 2, Programs: "/keelson/bin/node",
 		Runtime: "/usr/sbin/runc", Iptables: "/usr/sbin/iptables",
 	}
 }
@@ -32,11 +32,10 @@ func TestChoose(t *testing.T) {
 		{"a machine that can", func(*Machine) {}, Auto, choice{Real: true}},
 		{"asked for", func(*Machine) {}, Real, choice{Real: true}},
 		{"not asked for", func(*Machine) {}, Simulated, choice{}},
-		{"not asked for, not possible", func(m *Machine) { m.OS = "darwin" }, Simulated, choice{}},
-		{"another system", func(m *Machine) { m.OS = "darwin" }, Auto, choice{Line: "A real node is not possible here; missing: Linux."}},
+		{"not asked for, not possible", func(m *Machine) { m.Capabilities = 0 }, Simulated, choice{}},
 		{
-			"asked for, another system", func(m *Machine) { m.OS = "darwin" }, Real,
-			choice{Error: "this machine cannot run a real node; missing: Linux"},
+			"asked for, not possible", func(m *Machine) { m.Capabilities = 0xa80425fb }, Real,
+			choice{Error: "this machine cannot run a real node; missing: the capability CAP_NET_ADMIN; the capability CAP_SYS_ADMIN"},
 		},
 		{
 			"without root", func(m *Machine) { m.Root, m.Capabilities, m.Rootless = false, 0, ableUser() }, Auto, choice{Real: true},
@@ -288,8 +287,8 @@ func TestIPv6(t *testing.T) {
 }
 
 func TestTryIPv6(t *testing.T) {
-	root := Machine{OS: "linux", Root: true, Capabilities: capSysAdmin}
-	for what, m := range map[string]Machine{"without root": {OS: "linux", Nft: "/usr/sbin/nft"}, "without programs": root} {
+	root := Machine{Root: true, Capabilities: capSysAdmin}
+	for what, m := range map[string]Machine{"without root": {Nft: "/usr/sbin/nft"}, "without programs": root} {
 		if TryIPv6(m) == nil {
 			t.Errorf("it is possible %s", what)
 		}

@@ -221,10 +221,6 @@ func launch(folder string, rec record, env []string) (*running, error) {
 
 // startShim starts this program again as the shim of one record.
 func startShim(folder string, rec record) (shim *os.Process, requests, replies *os.File, err error) {
-	self, err := executable()
-	if err != nil {
-		return nil, nil, nil, err
-	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
 		return nil, nil, nil, err
@@ -240,7 +236,7 @@ func startShim(folder string, rec record) (shim *os.Process, requests, replies *
 		return nil, nil, nil, errors.Join(err, requestWrite.Close())
 	}
 	defer closeQuietly(replyWrite)
-	shim, err = os.StartProcess(self, []string{shimName, folder}, &os.ProcAttr{
+	shim, err = os.StartProcess(executable, []string{shimName, folder}, &os.ProcAttr{
 		Env:   shimEnv(rec),
 		Files: []*os.File{null, null, null, requestRead, replyWrite},
 		Sys:   &syscall.SysProcAttr{Setsid: true},

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -81,9 +80,6 @@ func (m *machine) killUnrecorded(ctx context.Context) error {
 	var damage *process.DamagedError
 	if !errors.As(err, &damage) {
 		return nil
-	}
-	if runtime.GOOS != "linux" {
-		return damage // killOrphans cannot see it, and QEMU may still run
 	}
 	m.d.options.Log.Info("Discarding an unreadable process record; no QEMU of the machine is running",
 		"VirtualMachine", m.id.Namespace+"/"+m.id.Name, "record", damage.Folder, "reason", damage.Err.Error())

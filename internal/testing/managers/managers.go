@@ -200,3 +200,6 @@ func (m *Manager) Tail() string {
 	}
 	return string(raw)
 }
+
+// dieWithParent kills the process at the end of the test process, whatever ends that.
+func dieWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} }

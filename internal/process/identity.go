@@ -193,5 +193,5 @@ func setName(name string) {
 	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // cosmetic
 }
 
-// executable returns a path that starts this program even after its file was replaced by a newer one.
-func executable() (string, error) { return "/proc/self/exe", nil }
+// executable starts this program even after its file was replaced by a newer one.
+const executable = "/proc/self/exe"
