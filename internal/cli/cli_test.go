@@ -80,14 +80,6 @@ func TestErrors(t *testing.T) {
 			want: "error: invalid argument \"\" for \"--data-dir\" flag: must not be empty; see keelson down --help\n",
 		},
 		{
-			name: "an existing cluster with nodes", args: []string{"up", "--kubeconfig=/nowhere", "--nodes=2"}, code: ExitUsage,
-			want: "error: --kubeconfig uses a cluster that exists already and cannot be combined with --nodes\n",
-		},
-		{
-			name: "a missing kubeconfig", args: []string{"up", "--kubeconfig=/nowhere"}, code: ExitFailure,
-			want: "error: read kubeconfig /nowhere: ",
-		},
-		{
 			name: "a controller that does not exist", args: []string{"up", "--controllers=fooo"}, code: ExitUsage,
 			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are " + strings.Join(manager.Names(), ", ") + "\n",
 		},

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/client-go/rest"
@@ -216,24 +215,6 @@ func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir 
 		up()
 	}
 	return manager.Run(ctx, config, mo)
-}
-
-// runOnCluster runs the controllers on an existing cluster.
-func (o *options) runOnCluster(ctx context.Context, cmd *cobra.Command) error {
-	mo := o.managerOptions()
-	config, err := mo.RESTConfig()
-	if err != nil {
-		return err
-	}
-	logger := o.logging.NewLogger(cmd.ErrOrStderr())
-	if err := o.logging.InstallLogger(logger); err != nil {
-		return err
-	}
-	p := &printer{w: cmd.OutOrStdout()} // no live line: the logs go to the same terminal
-	ready := func() {
-		p.report(event{Text: fmt.Sprintf("\nThe controllers are running on %s. Ctrl-C stops them; objects and CRDs stay.\n", config.Host)})
-	}
-	return interrupted(ctx, o.runManager(ctx, config, "", p, logger, ready))
 }
 
 // warn tells the user what may go wrong.

@@ -37,7 +37,6 @@ type options struct {
 	noNode          string        // why there is no real node, for the user
 	shortage        string        // what may keep real nodes from becoming ready
 	nodes           int
-	kubeconfig      string // use this cluster instead of a new control plane
 	mergeKubeconfig bool
 	controllers     []string
 	noControllers   bool // also without CRDs
@@ -72,10 +71,7 @@ const examples = `  # In the foreground, until Ctrl-C
   keelson up --detach --merge-kubeconfig
 
   # To try it out: nothing is kept
-  keelson up --ephemeral
-
-  # Only the controllers, on an existing cluster
-  keelson up --kubeconfig ~/.kube/config`
+  keelson up --ephemeral`
 
 // New returns the command.
 func New() *cobra.Command {
@@ -102,7 +98,6 @@ func New() *cobra.Command {
 	fs.BoolVar(&o.keepRunning, "keep-running", false, "leave the API, machines and clusters running when this command stops; the next up adopts them, and down stops them")
 	fs.StringVar(&o.node, "node", o.node, "node that runs Pods: real (this host), simulated (nothing is executed), or auto (real if this host can, unless --nodes is set)")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of nodes: of simulated ones, or with --node=real of real ones that share this host")
-	fs.Var(usage.NonEmpty(&o.kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file` instead of starting one")
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add the context \"keelson\" to your kubeconfig file")
 	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * enables all, foo enables foo, -foo disables foo")
 	fs.BoolVar(&o.noControllers, "no-controllers", false, "start only the Kubernetes API, without Keelson's controllers and CRDs, to install a manager in it")
@@ -128,13 +123,6 @@ func (o *options) validate(given *pflag.FlagSet) error {
 	if o.nodes < 0 || o.nodes > 1000 {
 		return usage.Errorf("--nodes=%d: must be from 0 to 1000", o.nodes)
 	}
-	if o.kubeconfig != "" {
-		for _, name := range []string{"data-dir", "ephemeral", "detach", "keep-running", "node", "nodes", "merge-kubeconfig", "no-controllers", "console-port"} {
-			if given.Changed(name) {
-				return usage.Errorf("--kubeconfig uses a cluster that exists already and cannot be combined with --%s", name)
-			}
-		}
-	}
 	if o.consolePort < -1 || o.consolePort > 65535 {
 		return usage.Errorf("--console-port=%d: must be from -1 to 65535", o.consolePort)
 	}
@@ -154,7 +142,6 @@ func (o *options) validate(given *pflag.FlagSet) error {
 			}
 		}
 	}
-	o.distrust(given)
 	checked := o.managerOptions()
 	if err := checked.Validate(); err != nil {
 		return usage.Errorf("%w", err)
@@ -162,42 +149,18 @@ func (o *options) validate(given *pflag.FlagSet) error {
 	return nil
 }
 
-// distrust revokes permissions that users of the API get because they are the user of this machine.
-// With --kubeconfig they are not, so defaults are as in keelson manager.
-func (o *options) distrust(given *pflag.FlagSet) {
-	if o.kubeconfig == "" {
-		return
-	}
-	usual := manager.NewOptions()
-	if !given.Changed("rke-config-dirs") {
-		o.rkeConfigDirs = usual.RKEConfigDirs
-	}
-	if !given.Changed("cluster-address-allow") {
-		o.addresses = usual.ClusterAddresses
-	}
-	if !given.Changed("vm-image-dirs") {
-		o.machines.ImageDirs = usual.Machines.ImageDirs
-	}
-	if !given.Changed("vm-image-networks") {
-		o.machines.ImageNetworks = usual.Machines.ImageNetworks
-	}
-}
-
 // managerOptions returns the options of the manager. It has one replica, so it needs no leader
 // election.
 func (o *options) managerOptions() manager.Options {
 	m := manager.NewOptions()
-	m.Kubeconfig = o.kubeconfig
 	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
 	m.Machines, m.KubeBinary, m.RKEBinary, m.RKEConfigDirs = o.machines, instance.KubeBinary, o.rkeBinary, o.rkeConfigDirs
 	m.ClusterAddresses, m.SnapshotStore = o.addresses, o.snapshotStore
-	m.NodePrograms, m.ClusterRealNodes = instance.NodePrograms, o.kubeconfig == "" // else others may create Clusters, too
+	m.NodePrograms, m.ClusterRealNodes = instance.NodePrograms, true
 	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
-	if o.kubeconfig == "" {
-		// The API server is on this machine, so it can reach this process directly.
-		m.Webhook.Address, m.Webhook.Direct = "127.0.0.1:0", true
-		m.Access.Address, m.Access.Direct = "127.0.0.1:0", true
-	}
+	// The API server is on this machine, so it can reach this process directly.
+	m.Webhook.Address, m.Webhook.Direct = "127.0.0.1:0", true
+	m.Access.Address, m.Access.Direct = "127.0.0.1:0", true
 	m.Serving = o.serving
 	alone := false
 	m.LeaderElection.Enabled = &alone
@@ -208,9 +171,6 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 	o.given = flagsOf(cmd.Flags())
 	// Otherwise the end of a reader, as in `keelson up | head`, would kill this process.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
-	if o.kubeconfig != "" {
-		return o.runOnCluster(ctx, cmd)
-	}
 	dir, err := o.instance.Dir()
 	if err != nil {
 		return err

@@ -189,15 +189,6 @@ func killed(t *testing.T, m *machine) {
 func runElsewhere(t *testing.T, m *machine) {
 	user := m.withCluster()
 	user.OK(t, "kubectl", "delete", deployment)
-	up := m.Start(t, "keelson", "up", "--kubeconfig", filepath.Join(m.data(), "kubeconfig"))
-	up.Await(t, "The controllers are running on https://127.0.0.1:")
-	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.WaitTimeout.String())
-	up.Signal(t, os.Interrupt)
-	if result := up.Wait(t); result.Code != 0 {
-		t.Errorf("keelson up --kubeconfig: exit code %d after SIGINT", result.Code)
-	}
-
-	user.OK(t, "kubectl", "delete", deployment)
 	manager := user.Start(t, "keelson", "manager", "--health-probe-bind-address=0", "--metrics-bind-address=0")
 	user.OK(t, "kubectl", "wait", "--for=create", deployment, "--timeout", transcript.WaitTimeout.String())
 	manager.Signal(t, syscall.SIGTERM)
