@@ -227,10 +227,10 @@ func (d *Driver) runMonitorCommand(ctx context.Context, id backend.Identity, com
 }
 
 // stop ends the current run: it asks the guest to power off, then QEMU to quit, and then kills
-// QEMU.
+// QEMU. A QEMU that does not answer has the grace period, too: its guest powers off if it answers again.
 func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 	m.mu.Lock()
-	proc, halted := m.proc, m.power != backend.StateRunning || m.halted
+	proc, halted := m.proc, m.power == backend.StatePaused || m.halted
 	off := m.run == ""
 	m.mu.Unlock()
 	if off {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -46,6 +47,49 @@ func TestSuspendedProcess(t *testing.T) {
 	signals.Send(t, pid, syscall.SIGSTOP)
 	w.open() // a new manager finds it unresponsive
 	w.eventually("it is unknown", is(backend.StateUnknown))
+	w.remove()
+}
+
+// A QEMU that does not answer is killed when the grace period is over, and the machine starts again.
+func TestStopOfSuspendedProcess(t *testing.T) {
+	quickly(t)
+	w := newFixture(t)
+	machine := w.firmware()
+	run := w.run(machine).Run
+	signals.Send(t, w.pid(t, uid), syscall.SIGSTOP)
+	w.eventually("it is unknown", is(backend.StateUnknown))
+	w.do(w.driver.Stop(t.Context(), machine.Identity, time.Second))
+	server := w.eventually("it is off", is(backend.StateStopped))
+	if server.Ended == nil || server.Ended.Cause != backend.CauseRequested || server.Ended.Run != run {
+		t.Errorf("ended with %+v", server.Ended)
+	}
+	w.do(w.driver.Start(t.Context(), machine))
+	w.eventually("it runs", is(backend.StateRunning))
+	w.remove()
+}
+
+// A QEMU that answers again within the grace period lets its guest power off.
+func TestStopOfProcessThatAnswersAgain(t *testing.T) {
+	needGuest(t)
+	quickly(t)
+	at := hookSteps(t)
+	var poweredOff atomic.Bool
+	at.set("guest ended", func() { poweredOff.Store(true) })
+	w := newFixture(t)
+	machine := booted()
+	w.run(machine)
+	w.eventually("the guest answers", answers)
+	w.shows("root@") // earlier, it may ignore the button
+	pid := w.pid(t, uid)
+	signals.Send(t, pid, syscall.SIGSTOP)
+	w.eventually("it is unknown", is(backend.StateUnknown))
+	w.do(w.driver.Stop(t.Context(), machine.Identity, harness.WaitTimeout))
+	w.eventually("it is being stopped", func(s *backend.Server) bool { return s.Task == backend.TaskStop && s.Progress != "" })
+	signals.Send(t, pid, syscall.SIGCONT)
+	w.eventually("it is off", is(backend.StateStopped))
+	if !poweredOff.Load() {
+		t.Error("the guest did not power off")
+	}
 	w.remove()
 }
 
