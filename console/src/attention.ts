@@ -1,6 +1,6 @@
 // What of all objects a user should look at.
 import type { Kind } from './kinds';
-import type { TableList } from './live';
+import type { Obj, TableList } from './live';
 import { stateOf, type State } from './state';
 import type { Row } from './table';
 
@@ -26,6 +26,14 @@ export function groups(lists: { kind: Kind; list: Pick<TableList, 'rows' | 'cell
     }
   }
   return [...found.values()].sort((a, b) => b.rows.length - a.rows.length || a.reason.localeCompare(b.reason));
+}
+
+/** The message of the condition with a reason, Ready first: the summary of an object may have its reason from another one. */
+export function messageOf(object: Obj, reason: string): string {
+  const conditions: any[] = object.status?.conditions ?? [];
+  const ready = conditions.find((c) => c.type === 'Ready');
+  const found = ready?.reason === reason ? ready : conditions.find((c) => c.reason === reason);
+  return found?.message ?? object.status?.message ?? ready?.message ?? '';
 }
 
 export interface Run {

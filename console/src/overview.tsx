@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { getJSON } from './api';
 import type { App } from './app';
 import { Capacity } from './capacity';
-import { groups, nextRuns, type Group } from './attention';
+import { groups, messageOf, nextRuns, type Group } from './attention';
 import { sortedEvents, type Event } from './events';
 import { counted, href, path, title } from './kinds';
 import { Lanes } from './lanes';
@@ -90,7 +90,7 @@ function Message({ group }: { group: Group }) {
   useEffect(() => {
     const abort = new AbortController();
     getJSON<Obj>(path(group.kind, first.namespace, first.name), undefined, abort.signal).then(
-      (object) => set(object.status?.conditions?.find((c: any) => c.type === 'Ready')?.message ?? object.status?.message ?? ''),
+      (object) => set(messageOf(object, group.reason)),
       () => set(''),
     );
     return () => abort.abort();

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { groups, nextRuns } from '../src/attention';
+import { groups, messageOf, nextRuns } from '../src/attention';
 import { backoff } from '../src/backoff';
 import { diff } from '../src/diff';
 import { eventOf } from '../src/events';
@@ -20,6 +20,16 @@ import { withoutManagedFields } from '../src/yaml';
 
 const machines: Kind = { group: 'cloudnative.tw', version: 'v1alpha1', plural: 'virtualmachines', kind: 'VirtualMachine', namespaced: true };
 const clusters: Kind = { group: 'clusterprovisioner.rke.io', version: 'v1alpha1', plural: 'clusters', kind: 'Cluster', namespaced: false };
+
+test('the message of a reason is that of its condition', () => {
+  const of = (reason: string, ...conditions: string[][]) => messageOf(
+    { ...object('a'), status: { message: 'of the phase', conditions: conditions.map(([type, reason, message]) => ({ type, reason, message })) } } as any, reason);
+  const ready = ['Ready', 'NotProbed', 'The API was not probed yet'];
+  assert.equal(of('EngineNotAvailable', ready, ['Provisioned', 'EngineNotAvailable', 'There is no rke']), 'There is no rke');
+  assert.equal(of('NotProbed', ['Provisioned', 'NotProbed', 'another one'], ready), 'The API was not probed yet');
+  assert.equal(of('Stopped', ready), 'of the phase');
+  assert.equal(messageOf({ ...object('a'), status: {} } as any, 'Stopped'), '');
+});
 
 const column = (name: string, type = 'string', priority = 0) => ({ name, type, description: '', priority });
 const object = (name: string, extra = {}) => ({ metadata: { name, namespace: 'a', uid: name, creationTimestamp: '2026-01-01T00:00:00Z', ...extra } });

@@ -63,7 +63,7 @@ func readRemedies() ([]remedy, error) {
 }
 
 // remediesIn reads the tables of a section whose last column has the meaning. The condition is a column of the table, or the
-// title of its first column, or Ready.
+// title of its first column, or Ready. If that column has the status of the condition, True needs no remedy.
 func remediesIn(section string) []remedy {
 	var all []remedy
 	var head []string
@@ -78,7 +78,7 @@ func remediesIn(section string) []remedy {
 			if first := cells[0]; first != "status" && first != "reason" {
 				condition = first
 			}
-		case head[len(head)-1] == meaningColumn && len(cells) == len(head) && !strings.HasPrefix(cells[0], "---"):
+		case head[len(head)-1] == meaningColumn && len(cells) == len(head) && !strings.HasPrefix(cells[0], "---") && cells[0] != "True":
 			if head[0] == "condition" && cells[0] != "" {
 				condition = cells[0]
 			}

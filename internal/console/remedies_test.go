@@ -20,7 +20,7 @@ func TestRemedies(t *testing.T) {
 		{Plural: "clusters", Condition: "NodesReady", Reason: "NodesNotReady", Text: "the message has the node and the cause; retried every 10 s", Page: "docs/cluster.md#conditions"},
 		{Plural: "clusters", Condition: "EtcdHealthy", Reason: "EtcdAlarm", Text: "etcd rejects writes or has detected corruption; see the remedy (docs/operations.md#when-etcd-is-full)", Page: "docs/cluster.md#conditions"},
 		{Plural: "clustersnapshots", Condition: "Ready", Reason: "ClusterMissing", Text: "there is no such Cluster: create it, or delete the ClusterSnapshot", Page: "docs/cluster.md#snapshots-and-forks"},
-		{Plural: "crontabs", Condition: "LastRunSucceeded", Reason: "JobSucceeded", Text: "the last finished run succeeded", Page: "docs/crontab.md#conditions"},
+		{Plural: "crontabs", Condition: "LastRunSucceeded", Reason: "NoRunFinished", Text: "no run has finished", Page: "docs/crontab.md#conditions"},
 		{Plural: "foos", Condition: "Ready", Reason: "DeploymentWriteFailed", Text: "writing the Deployment failed; retried with backoff", Page: "docs/foo.md#ready"},
 	} {
 		if !slices.Contains(all, want) {
@@ -31,6 +31,10 @@ func TestRemedies(t *testing.T) {
 		if r.Text == "" || strings.Contains(r.Text, "](") || r.Condition == "" || strings.ContainsAny(r.Condition, "` ") {
 			t.Errorf("not read well: %+v", r)
 		}
+	}
+	// This reason is also one of Ready=True.
+	if i := slices.IndexFunc(all, func(r remedy) bool { return r.Reason == "NoSchedule" }); i < 0 || !strings.Contains(all[i].Text, "Set both") {
+		t.Errorf("the remedy of NoSchedule is %+v", all)
 	}
 	for _, table := range reasonTables {
 		if !slices.ContainsFunc(all, func(r remedy) bool { return r.Plural == table.plural }) {
