@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/driver/display"
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
@@ -40,7 +41,7 @@ func (l *launcher) arguments(guest *guestimage.Guest) []string {
 	}
 	accelerator := "kvm"
 	if !d.KVM {
-		accelerator = fmt.Sprintf("tcg,thread=multi,tb-size=%d", d.CodeMiB*d.CPUs)
+		accelerator = fmt.Sprintf("tcg,thread=%s,tb-size=%d", guestboot.Threads(l.version, d.CPUs), d.CodeMiB*d.CPUs)
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none",

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
@@ -60,6 +61,8 @@ type launcher struct {
 	halted bool
 	paused atomic.Bool
 	checks checks
+	// version is what QEMU prints about its version, if several processors are emulated.
+	version string
 	// shape is a digest of its devices.
 	shape   string
 	sleeper *sleeper
@@ -181,6 +184,9 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if !l.definition.KVM && l.definition.CPUs > 1 {
+		l.version = guestboot.Version(ctx, program)
 	}
 	l.shape = l.shapeOf(guest, l.definition.identity())
 	if err := l.findMemory(guest); err != nil { // before the disks change

@@ -294,8 +294,8 @@ func TestProcessors(t *testing.T) {
 		accelerator, want string
 		ofNode            bool
 	}{
-		"emulated":              {Definition{CPUs: 2, CodeMiB: 32}, "tcg,thread=multi,tb-size=64", "max", false},
-		"emulated, of the user": {Definition{CPUs: 2, CodeMiB: 32, CPUModel: "qemu64"}, "tcg,thread=multi,tb-size=64", "qemu64", false},
+		"emulated":              {Definition{CPUs: 1, CodeMiB: 32}, "tcg,thread=multi,tb-size=32", "max", false},
+		"emulated, of the user": {Definition{CPUs: 2, CodeMiB: 32, CPUModel: "qemu64"}, "tcg,thread=single,tb-size=64", "qemu64", false},
 		"KVM":                   {Definition{CPUs: 2, CodeMiB: 32, KVM: true}, "kvm", "host", true},
 		"KVM, of the user":      {Definition{CPUs: 2, KVM: true, CPUModel: "EPYC"}, "kvm", "EPYC", true},
 	} {

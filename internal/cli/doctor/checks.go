@@ -124,7 +124,7 @@ func checkMachines(ctx context.Context) []check {
 	if err != nil {
 		return append(checks, result("users", "", err))
 	}
-	limits := qemu.Limits(users)
+	limits := qemu.Limits(users, checks[0].Detail)
 	for _, l := range limits {
 		checks = append(checks, check{Name: l.What, State: limited, Detail: l.Detail})
 	}

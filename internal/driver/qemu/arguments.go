@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -17,6 +18,8 @@ import (
 type launch struct {
 	machine backend.Machine
 	kvm     bool
+	// version is what QEMU prints about its version, if several processors are emulated.
+	version string
 	// plugs allows processors to be hot-plugged.
 	plugs bool
 	// hasDisk and hasSeed select the drives.
@@ -73,7 +76,7 @@ func (l *launch) arguments() []string {
 	m := &l.machine
 	_, h := l.confinement()
 	cpus := vcpus(m)
-	accel := "tcg,thread=multi"
+	accel := "tcg,thread=" + guestboot.Threads(l.version, cpus)
 	switch {
 	case l.kvm:
 		accel = "kvm"
@@ -153,7 +156,7 @@ func (l *launch) processors() string { return savedmemory.Processors(l.cpuModel(
 // cannot be loaded. What a guest boots is not part of it.
 func (l *launch) shape() string {
 	bare := *l
-	bare.disks, bare.saved, bare.memory, bare.cmdline = nil, nil, "", ""
+	bare.disks, bare.saved, bare.memory, bare.cmdline, bare.version = nil, nil, "", "", ""
 	sum := sha256.Sum256([]byte(strings.Join(bare.arguments(), "\x00")))
 	return hex.EncodeToString(sum[:])
 }

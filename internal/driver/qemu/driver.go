@@ -24,6 +24,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/network"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -122,6 +123,8 @@ type Driver struct {
 	binary    string
 	imageTool string
 	kvm       bool
+	// version returns what QEMU prints about its version.
+	version func() string
 	// plugs allows processors to be hot-plugged. Emulated machines get none: each processor needs a
 	// part of the buffer for translated code. QEMU flushes a full buffer at any other time, but
 	// aborts if it has no room for a new processor ("tcg_region_initial_alloc__locked: assertion
@@ -182,6 +185,7 @@ func Open(options Options) (*Driver, error) {
 	if d.kvm, err = useKVM(options.Accelerator); err != nil {
 		return nil, err
 	}
+	d.version = sync.OnceValue(func() string { return guestboot.Version(d.ctx, d.binary) })
 	if err := d.confine(); err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package qemu
 import (
 	"fmt"
 
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -16,8 +17,8 @@ type Shortcoming struct {
 }
 
 // Limits returns what this host lacks for fast and well confined machines; nothing that machines
-// need in order to run. users is as in Options.
-func Limits(users UserRange) []Shortcoming {
+// need in order to run. users is as in Options, and version is what QEMU prints about its version; empty if there is none.
+func Limits(users UserRange, version string) []Shortcoming {
 	var all []Shortcoming
 	switch {
 	case !canOpen(kvmDevice):
@@ -26,6 +27,10 @@ func Limits(users UserRange) []Shortcoming {
 	case !hasFlag(cpuInfo):
 		all = append(all, Shortcoming{"KVM", "the processors have neither vmx nor svm: machines are emulated, many times slower. " +
 			"Enable nested virtualization in the hypervisor of this host"})
+	}
+	if len(all) > 0 && version != "" && guestboot.CanHang(version) {
+		all = append(all, Shortcoming{"QEMU", "an emulated machine uses at most one processor of this host, however many it has: the processors of " +
+			"this version can hang the guest when they run at once. Use QEMU " + guestboot.Fixed + " or later"})
 	}
 	if _, why, err := newUsers(users); err != nil {
 		all = append(all, Shortcoming{"users", err.Error()})

@@ -149,7 +149,7 @@ func (d *Driver) templateLaunch(l *launch) (*launch, error) {
 			Identity: backend.Identity{UID: templateUID, Namespace: "keelson", Name: "template"},
 			MilliCPU: l.machine.MilliCPU, MemoryBytes: l.machine.MemoryBytes, CPUModel: l.machine.CPUModel,
 		},
-		kvm: l.kvm, plugs: l.plugs, programs: l.programs, template: true, busSlot: firstDriveSlot,
+		kvm: l.kvm, version: l.version, plugs: l.plugs, programs: l.programs, template: true, busSlot: firstDriveSlot,
 		kernel: guest.Kernel, initrd: guest.Initramfs, cmdline: guest.Cmdline + " " + templateWord,
 	}
 	for _, drive := range []bool{l.hasDisk, l.hasSeed} {

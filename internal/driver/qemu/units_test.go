@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/seed"
 )
 
@@ -53,6 +54,56 @@ func TestKVMIsOnlyTrustedWithTheFlag(t *testing.T) {
 			got, err := useKVM(test.accelerator)
 			if got != test.want || !errors.Is(err, test.err) {
 				t.Errorf("useKVM: %t, %v; want %t, %v", got, err, test.want, test.err)
+			}
+		})
+	}
+}
+
+// A machine with several emulated processors, and its template, have the threads for the QEMU of this host.
+func TestThreadsOfThisQEMU(t *testing.T) {
+	w := newFixture(t)
+	if w.driver.kvm {
+		t.Skip("SKIP: processors are not emulated here")
+	}
+	machine := firmware(uid)
+	machine.MilliCPU, machine.Image = 2000, nil
+	want := "tcg,thread=" + guestboot.Threads(guestboot.Version(t.Context(), w.driver.binary), 2) + ",tb-size=64"
+	l := newMachine(w.driver, definition{Machine: machine}).wakingLaunch()
+	bare, err := w.driver.templateLaunch(l)
+	w.do(err)
+	for _, l := range []*launch{l, bare} {
+		if l.version == "" {
+			t.Error("the version is not known")
+		}
+		l.kernel = os.DevNull
+		if arguments := l.arguments(); !slices.Contains(arguments, want) {
+			t.Errorf("no %s in %q", want, arguments)
+		}
+	}
+}
+
+// The version of QEMU is a shortcoming where it emulates processors, and only there.
+func TestLimitsOfVersion(t *testing.T) {
+	defer func(device, info string) { kvmDevice, cpuInfo = device, info }(kvmDevice, cpuInfo)
+	dir := t.TempDir()
+	flags := filepath.Join(dir, "cpuinfo")
+	if err := os.WriteFile(flags, []byte("flags : svm\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, device, version string
+		want                  bool
+	}{
+		{"emulated by an old version", filepath.Join(dir, "none"), "QEMU emulator version 7.2.22", true},
+		{"emulated by a new version", filepath.Join(dir, "none"), fixedQEMU, false},
+		{"an old version with KVM", flags, "QEMU emulator version 7.2.22", false},
+		{"no QEMU", filepath.Join(dir, "none"), "", false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			kvmDevice, cpuInfo = test.device, flags
+			found := slices.ContainsFunc(Limits(UserRange{}, test.version), func(s Shortcoming) bool { return s.What == "QEMU" })
+			if found != test.want {
+				t.Errorf("it is one: %t, want %t", found, test.want)
 			}
 		})
 	}
@@ -184,6 +235,17 @@ func TestRoomForProcessors(t *testing.T) {
 	}
 }
 
+// fixedQEMU is the version of a QEMU whose processors do not race.
+const fixedQEMU = "QEMU emulator version " + guestboot.Fixed + ".0"
+
+// Memory that was saved under one version of QEMU is loaded under another one.
+func TestShapeIsThatOfAllVersions(t *testing.T) {
+	machine := backend.Machine{MilliCPU: 2000}
+	if old, fixed := (&launch{machine: machine}).shape(), (&launch{machine: machine, version: fixedQEMU}).shape(); old != fixed {
+		t.Errorf("the shapes are %s and %s", old, fixed)
+	}
+}
+
 func TestAcceleratorArgument(t *testing.T) {
 	image := &v1alpha1.Image{Path: "disk.qcow2"}
 	for _, test := range []struct {
@@ -194,7 +256,8 @@ func TestAcceleratorArgument(t *testing.T) {
 		{"hardware virtualization", launch{kvm: true, machine: backend.Machine{MilliCPU: 4000}}, "kvm"},
 		{"default guest, emulated, with room for processors", launch{plugs: true, machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi"},
 		{"default guest, emulated", launch{machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi,tb-size=32"},
-		{"more processors run more code", launch{machine: backend.Machine{MilliCPU: 4000}}, "tcg,thread=multi,tb-size=128"},
+		{"more processors run more code", launch{version: fixedQEMU, machine: backend.Machine{MilliCPU: 4000}}, "tcg,thread=multi,tb-size=128"},
+		{"a QEMU whose processors race", launch{version: "QEMU emulator version 7.2.22", machine: backend.Machine{MilliCPU: 2000}}, "tcg,thread=single,tb-size=64"},
 		{"another guest may run much more code", launch{machine: backend.Machine{MilliCPU: 1000, Image: image}}, "tcg,thread=multi"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -127,10 +127,14 @@ func (m *machine) wakingLaunch() *launch {
 // newLaunch returns a start of the machine, without what fillFiles finds.
 func (m *machine) newLaunch(machine backend.Machine, base *baseImage) *launch {
 	user := m.user()
+	version := ""
+	if !m.d.kvm && vcpus(&machine) > 1 {
+		version = m.d.version()
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return &launch{
-		machine: machine, user: user, programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
+		machine: machine, version: version, user: user, programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
 		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || m.def.RootCreated || machine.DiskBytes > 0, base: base,
 		mac: m.def.hardwareAddress(),
 	}
