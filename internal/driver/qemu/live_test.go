@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -68,6 +69,11 @@ func TestGuestSeesChanges(t *testing.T) {
 	w.shows("disk-262144 cpus-0-1")
 	w.typed("until grep -qE 'MemTotal: *2[0-9]{5} kB' /proc/meminfo; do sleep 0.1; done; echo memory-$((40+2))")
 	w.shows("memory-42")
+	small := machine
+	small.Hash, small.MemoryBytes = "3", 64<<20
+	if err := w.driver.Reconfigure(t.Context(), small); !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("less memory than the guest boots with: %v", err)
+	}
 
 	w.do(w.driver.Pause(t.Context(), machine.Identity))
 	w.eventually("it is paused", is(backend.StatePaused))

@@ -9,7 +9,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 )
 
-// checkMemory rejects a new machine with more memory than the host has, or less than its guest needs.
+// checkMemory rejects more memory than the host has, or less than the guest needs to boot.
 func (d *Driver) checkMemory(machine *backend.Machine) error {
 	if total := hostMemory(); total > 0 && machine.MemoryBytes > total {
 		return &backend.FieldError{Field: "spec.resource.memory", Message: fmt.Sprintf(

@@ -52,6 +52,14 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	}
 	m.mu.Lock()
 	machine.Image = m.def.Image // the disk was made from it
+	isResized := machine.MemoryBytes != m.def.MemoryBytes
+	m.mu.Unlock()
+	if isResized {
+		if err := d.checkMemory(&machine); err != nil {
+			return err
+		}
+	}
+	m.mu.Lock()
 	m.disks.pending = announceDisks(m.disks.pending, m.def.Disks, machine.Disks)
 	m.def.Machine, m.def.SeedSum = machine, seedSum(machine.Seed)
 	m.save()
