@@ -36,11 +36,11 @@ func TestWithoutRealNodes(t *testing.T) {
 	}{
 		{"a manager without them", v1alpha1.ClusterNodes{Real: ptr.To[int32](1)}, nil, "spec.nodes.real: this manager runs no real nodes"},
 		{"a machine that lacks something", v1alpha1.ClusterNodes{Real: ptr.To[int32](1)}, func() (node.Machine, error) {
-			m := node.Machine{OS: "linux", Root: true, Capabilities: 1<<12 | 1<<21, Cgroups: 2, Nft: "nft"}
+			m := node.Machine{Root: true, Capabilities: 1<<12 | 1<<21, Cgroups: 2, Nft: "nft"}
 			_, _, err := node.Choose(node.Real, m)
 			return m, err
 		}, "spec.nodes.real: this machine cannot run a real node; missing: runc or crun (a package of that name)"},
-		{"several without root", v1alpha1.ClusterNodes{Real: ptr.To[int32](2)}, func() (node.Machine, error) { return node.Machine{OS: "linux"}, nil },
+		{"several without root", v1alpha1.ClusterNodes{Real: ptr.To[int32](2)}, func() (node.Machine, error) { return node.Machine{}, nil },
 			"several real nodes need a manager that runs as root"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
