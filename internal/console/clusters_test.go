@@ -19,15 +19,9 @@ import (
 // provision gives the Cluster of a world the status of a provisioned one, and a Secret with its kubeconfig.
 func (w *world) provision(secretType corev1.SecretType) {
 	w.t.Helper()
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "kubeconfig", Labels: map[string]string{clusterv1alpha1.LabelClusterName: w.namespace}},
-		Type:       secretType, StringData: map[string]string{clusterv1alpha1.SecretKey: "the kubeconfig"},
-	}
-	if err := w.client.Create(w.t.Context(), secret); err != nil {
-		w.t.Fatal(err)
-	}
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
 	eventually(w, cluster, func(*clusterv1alpha1.Cluster) bool { return true })
+	w.secretOf(cluster, "kubeconfig", "", secretType)
 	cluster.Status.Engine, cluster.Status.Version = clusterv1alpha1.EngineLocal, "v1.36.3"
 	cluster.Status.KubeconfigRef = &clusterv1alpha1.KubeconfigReference{
 		Name: w.namespace, SecretRef: &clusterv1alpha1.SecretReference{Namespace: w.namespace, Name: "kubeconfig", Key: clusterv1alpha1.SecretKey},
@@ -36,6 +30,22 @@ func (w *world) provision(secretType corev1.SecretType) {
 		Type: clusterv1alpha1.OperationUpgrade, State: clusterv1alpha1.OperationProcessing, Description: "Waiting for etcd", Attempts: 2, LastUpdateTime: metav1.Now(),
 	}
 	if err := w.client.Status().Update(w.t.Context(), cluster); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// secretOf creates a Secret of a Cluster with a kubeconfig of a user.
+func (w *world) secretOf(owner *clusterv1alpha1.Cluster, name, user string, secretType corev1.SecretType) {
+	w.t.Helper()
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name, Labels: map[string]string{clusterv1alpha1.LabelClusterName: w.namespace},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, clusterv1alpha1.SchemeGroupVersion.WithKind("Cluster"))}},
+		Type: secretType, StringData: map[string]string{clusterv1alpha1.SecretKey: "the kubeconfig of " + user},
+	}
+	if user != "" {
+		secret.Labels[clusterv1alpha1.LabelUser] = user
+	}
+	if err := w.client.Create(w.t.Context(), secret); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -131,17 +141,10 @@ func TestMachineSnapshots(t *testing.T) {
 func TestClusterUsers(t *testing.T) {
 	w := newWorld(t)
 	w.provision(clusterv1alpha1.SecretTypeKubeconfig)
-	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "alice", Labels: map[string]string{
-			clusterv1alpha1.LabelClusterName: w.namespace, clusterv1alpha1.LabelUser: "alice",
-		}},
-		Type: clusterv1alpha1.SecretTypeKubeconfig, StringData: map[string]string{clusterv1alpha1.SecretKey: "the kubeconfig of alice"},
-	}
-	if err := w.client.Create(t.Context(), secret); err != nil {
-		t.Fatal(err)
-	}
 	cluster := &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
 	eventually(w, cluster, func(*clusterv1alpha1.Cluster) bool { return true })
+	w.secretOf(cluster, "alice", "alice", clusterv1alpha1.SecretTypeKubeconfig)
+	w.secretOf(&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.namespace, UID: "another"}}, "bob", "bob", clusterv1alpha1.SecretTypeKubeconfig)
 	cluster.Spec.Users = []clusterv1alpha1.ClusterUser{{Name: "alice", Groups: []string{"developers"}}, {Name: "ci"}}
 	status := cluster.Status
 	if err := w.client.Update(t.Context(), cluster); err != nil {
@@ -152,6 +155,8 @@ func TestClusterUsers(t *testing.T) {
 		{Name: "alice", SecretRef: &clusterv1alpha1.SecretReference{Namespace: w.namespace, Name: "alice"}},
 		// Not a Secret of this user.
 		{Name: "mallory", SecretRef: &clusterv1alpha1.SecretReference{Namespace: w.namespace, Name: "alice"}},
+		// Of another Cluster.
+		{Name: "bob", SecretRef: &clusterv1alpha1.SecretReference{Namespace: w.namespace, Name: "bob"}},
 	}
 	if err := w.client.Status().Update(t.Context(), cluster); err != nil {
 		t.Fatal(err)
@@ -163,9 +168,9 @@ func TestClusterUsers(t *testing.T) {
 	b.Accessible()
 	v := &visitor{t: t, c: c}
 	v.login(token(c.URL()))
-	for path, want := range map[string]int{"?user=alice": http.StatusOK, "?user=mallory": http.StatusNotFound, "?user=ci": http.StatusNotFound, "?user=other": http.StatusNotFound} {
+	for path, want := range map[string]int{"?user=alice": http.StatusOK, "?user=mallory": http.StatusNotFound, "?user=bob": http.StatusNotFound, "?user=ci": http.StatusNotFound, "?user=other": http.StatusNotFound} {
 		got := v.send(http.MethodGet, "/kubeconfig/"+w.namespace+path, nil, nil)
-		if got.code != want || strings.Contains(got.body, "the kubeconfig of alice") != (want == http.StatusOK) {
+		if got.code != want || strings.Contains(got.body, "the kubeconfig of ") != (want == http.StatusOK) {
 			t.Errorf("%s: %d %s, want %d", path, got.code, got.body, want)
 		}
 	}

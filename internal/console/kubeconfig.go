@@ -19,7 +19,8 @@ import (
 const maxObject = 64 << 20
 
 // kubeconfig serves the kubeconfig of a Cluster, or that of one of its users, for users who may read its Secret. Other
-// Secrets do not pass the console: this one has the type and the labels of the Cluster and its user.
+// Secrets do not pass the console: this one has the type, belongs to the Cluster, and is that of the user. Names do not tell: the Secret of
+// the Cluster a-kubeconfig is named as that of the user kubeconfig of the Cluster a.
 func (c *Console) kubeconfig(w http.ResponseWriter, r *http.Request) {
 	name, user := r.PathValue("name"), r.URL.Query().Get("user")
 	if !namePath.MatchString(name) {
@@ -42,7 +43,7 @@ func (c *Console) kubeconfig(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	content := secret.Data[cmp.Or(ref.Key, clusterv1alpha1.SecretKey)]
-	if secret.Type != clusterv1alpha1.SecretTypeKubeconfig || secret.Labels[clusterv1alpha1.LabelClusterName] != name ||
+	if secret.Type != clusterv1alpha1.SecretTypeKubeconfig || !metav1.IsControlledBy(&secret, &cluster) ||
 		secret.Labels[clusterv1alpha1.LabelUser] != user || len(content) == 0 {
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, "The Secret "+secret.Name+" has no "+kubeconfigOf(user)+" of Cluster "+name+".")
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -106,5 +107,11 @@ func OfCluster(ctx context.Context, c client.Client, name string) ([]byte, error
 	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.SecretRef.Namespace, Name: ref.SecretRef.Name}, &secret); err != nil {
 		return nil, fmt.Errorf("get the kubeconfig of Cluster %s: %w", name, err)
 	}
-	return secret.Data[cmp.Or(ref.SecretRef.Key, v1alpha1.SecretKey)], nil
+	text := secret.Data[cmp.Or(ref.SecretRef.Key, v1alpha1.SecretKey)]
+	if !metav1.IsControlledBy(&secret, &cluster) || len(text) == 0 {
+		// The name alone does not tell whose it is: a user of another Cluster may have a Secret of this name.
+		return nil, fmt.Errorf("the Secret %s/%s has no kubeconfig of Cluster %s; the condition KubeconfigAvailable in `kubectl describe cluster %[3]s` has the reason",
+			secret.Namespace, secret.Name, name)
+	}
+	return text, nil
 }

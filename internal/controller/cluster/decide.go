@@ -3,6 +3,8 @@ package cluster
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -93,7 +95,7 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 		p.again = 0
 		return p
 	}
-	if at, expires := expiresAt(cluster); expires && !cluster.Spec.DeletionProtection {
+	if at, expires := expiresAt(cluster, now); expires && !cluster.Spec.DeletionProtection {
 		if !now.Before(at) {
 			p.action, p.again = expire, 0
 			return p
@@ -193,12 +195,23 @@ func attempts(cluster *v1alpha1.Cluster) int32 {
 // isRunning reports whether the spec requests a running cluster.
 func isRunning(cluster *v1alpha1.Cluster) bool { return ptr.Deref(cluster.Spec.Running, true) }
 
-// expiresAt returns the time at which spec.expiresAfter deletes the Cluster.
-func expiresAt(cluster *v1alpha1.Cluster) (time.Time, bool) {
+// expiresAt returns the time at which spec.expiresAfter deletes the Cluster: never earlier than ExpiryNotice after that was announced. The
+// time may have passed already when the field is set, when a Cluster is no longer paused or protected, or when the manager was away.
+func expiresAt(cluster *v1alpha1.Cluster, now time.Time) (time.Time, bool) {
 	if cluster.Spec.ExpiresAfter == nil {
 		return time.Time{}, false
 	}
-	return cluster.CreationTimestamp.Add(cluster.Spec.ExpiresAfter.Duration), true
+	at, announced := cluster.CreationTimestamp.Add(cluster.Spec.ExpiresAfter.Duration), now
+	if cluster.Spec.DeletionProtection || cluster.Spec.Paused {
+		return at, true // nothing is announced
+	}
+	if is := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionExpiring); is != nil && is.Status == metav1.ConditionTrue {
+		announced = is.LastTransitionTime.Time
+	}
+	if earliest := announced.Add(v1alpha1.ExpiryNotice); at.Before(earliest) {
+		at = earliest
+	}
+	return at, true
 }
 
 // untilNextExpiry returns the time until the announcement of the deletion at a later time, or until the deletion.
@@ -218,7 +231,7 @@ func decideDeletion(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 		p.action, p.again = keep, 0 // other finalizers may remain
 	case cluster.Spec.DeletionProtection:
 		p.action, p.again = protected, 0
-	case cluster.Spec.Paused:
+	case cluster.Spec.Paused && (!forced || p.at.Before(deadline)):
 		p.action, p.again = keep, 0
 	case seen.err == nil && !seen.outside.Exists:
 		p.action, p.again = release, 0
@@ -240,8 +253,8 @@ func decideDeletion(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 			}
 		}
 	}
-	if forced && p.action != release && p.action != giveUp && p.action != protected {
-		p.again = sooner(p.again, max(time.Millisecond, deadline.Sub(p.at)))
+	if forced && p.at.Before(deadline) && hasFinalizer(cluster) && p.action != release && p.action != protected {
+		p.again = sooner(p.again, deadline.Sub(p.at))
 	}
 }
 

@@ -30,7 +30,7 @@ func stoppedCondition(name string, cluster *v1alpha1.Cluster, seen observation) 
 // summarizeExpiry sets or removes what the status has about spec.expiresAfter.
 func summarizeExpiry(cluster *v1alpha1.Cluster, p plan, status *v1alpha1.ClusterStatus) {
 	const name = v1alpha1.ConditionExpiring
-	at, expires := expiresAt(cluster)
+	at, expires := expiresAt(cluster, p.at)
 	if !expires {
 		status.ExpiresAt = nil
 		meta.RemoveStatusCondition(&status.Conditions, name)

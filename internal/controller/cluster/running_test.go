@@ -164,6 +164,10 @@ func TestExpiry(t *testing.T) {
 	w.events()
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })
 	w.settle()
+	w.expect(v1alpha1.ConditionExpiring, "True", v1alpha1.ReasonExpiring)
+	w.expectWhole() // it was not announced before
+	w.pass(v1alpha1.ExpiryNotice)
+	w.settle()
 	w.expectNothing()
 	if events := w.events(); strings.Count(events, "Normal "+v1alpha1.ReasonExpired) != 1 {
 		t.Errorf("events:\n%s", events)
@@ -174,6 +178,9 @@ func TestExpiry(t *testing.T) {
 func TestExpiryOfAStaleCluster(t *testing.T) {
 	w := newWorld(t)
 	w.made(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })
+	w.pass(time.Hour)
+	w.reconcile()
+	w.expect(v1alpha1.ConditionExpiring, "True", v1alpha1.ReasonExpiring)
 	stale := w.get()
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter.Duration = 10 * time.Hour })
 	w.pass(2 * time.Hour)

@@ -27,7 +27,9 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 		status.Version = cmp.Or(seen.probe.Version, status.Version)
 	}
 	status.LastOperation = summarizeOperation(cluster, seen, p, actErr)
-	if p.kubeconfig == childKeep && seen.kubeconfig != nil && isControlled(seen.kubeconfig, cluster) {
+	if p.secret == childBlocked {
+		status.KubeconfigRef = nil // the Secret of that name belongs to somebody else
+	} else if p.kubeconfig == childKeep && seen.kubeconfig != nil && isControlled(seen.kubeconfig, cluster) {
 		status.KubeconfigRef = &v1alpha1.KubeconfigReference{Name: cluster.Name, SecretRef: seen.kubeconfig.Spec.SecretRef.DeepCopy()}
 	}
 	for _, condition := range []metav1.Condition{
