@@ -126,6 +126,13 @@ func endedBy(cause backend.Cause) func(*backend.Server) {
 	}
 }
 
+// attempt records a failure that ended no run.
+func attempt(cause backend.Cause) func(*backend.Server) {
+	return func(s *backend.Server) { s.Ended = &backend.Ended{Run: "attempt-1", Cause: cause, At: noon} }
+}
+
+func sleeping(s *backend.Server) { s.Asleep = &backend.Asleep{Since: noon} }
+
 func during(task backend.Task) func(*backend.Server) {
 	return func(s *backend.Server) { s.Task = task }
 }

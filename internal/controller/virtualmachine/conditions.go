@@ -97,6 +97,9 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 	case start, resume:
 		return not(v1alpha1.ReasonStarting, "The machine is being started")
 	case stop:
+		if server.State == backend.StateUnknown {
+			return not(v1alpha1.ReasonStopping, "The machine is being stopped, although its state is unknown: %s", server.Message)
+		}
 		return not(v1alpha1.ReasonStopping, "The machine is being stopped")
 	case pause:
 		return not(v1alpha1.ReasonPaused, "The machine is being paused, as requested by spec.action")

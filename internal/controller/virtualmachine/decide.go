@@ -137,7 +137,7 @@ func (p *plan) decide(vm *v1alpha1.VirtualMachine, observed observation) action 
 	case server.Task != backend.TaskNone:
 		return wait
 	case server.State == backend.StateUnknown:
-		return unreachable
+		return p.decideUnknown(vm, server)
 	}
 	if action := p.decideRestore(vm, &observed); action != "" {
 		return action
@@ -146,6 +146,20 @@ func (p *plan) decide(vm *v1alpha1.VirtualMachine, observed observation) action 
 		return action
 	}
 	return p.decidePower(vm, server)
+}
+
+// decideUnknown returns the action for a server whose monitor does not respond. Only its run can be ended: the driver kills it when the
+// grace period is over. The memory of one that is falling asleep is not discarded.
+func (p *plan) decideUnknown(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
+	pending := vm.Status.PendingRestart
+	switch {
+	case server.Asleep != nil:
+	case pending == nil && isRestartDue(vm, p.now):
+		return recordRestart
+	case p.power.wanted == v1alpha1.ActionStopped, pending != nil && pending.Run == server.Run:
+		return stop
+	}
+	return unreachable
 }
 
 // decideRestart returns the action for spec.restartedAt, or "" if there is none.
@@ -163,7 +177,7 @@ func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server
 	case server.IsOn(), server.State == backend.StateAsleep:
 		return stop
 	case server.State == backend.StateStopped:
-		return p.unlessBackingOff(start)
+		return p.powerOn(vm, start, failedStart(server.Ended))
 	}
 	return ""
 }
@@ -182,10 +196,7 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	byItself := ended != nil && ended.Cause != backend.CauseRequested
 	switch {
 	case server.State == backend.StateAbsent:
-		if ended != nil && ended.Run != vm.Status.LastEndedRun {
-			return recordEnd
-		}
-		return p.unlessBackingOff(create)
+		return p.powerOn(vm, create, ended)
 	case server.State == backend.StateAsleep:
 		return p.decideAsleep(vm, server)
 	case wanted == v1alpha1.ActionAsleep && server.IsOn():
@@ -195,12 +206,12 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 		if server.IsOn() || byItself {
 			return stop
 		}
-	case server.State == backend.StateStopped && byItself && !restarts(vm, ended.Cause):
+	case server.State == backend.StateStopped && byItself && !restarts(vm, ended):
 		return leaveStopped
-	case server.State == backend.StateStopped && byItself && ended.Run != vm.Status.LastEndedRun:
-		return recordEnd
+	case server.State == backend.StateStopped && byItself:
+		return p.powerOn(vm, start, ended)
 	case server.State == backend.StateStopped:
-		return p.unlessBackingOff(start)
+		return p.powerOn(vm, start, nil)
 	case wanted == v1alpha1.ActionPaused && server.State == backend.StateRunning:
 		return pause
 	case wanted != v1alpha1.ActionPaused && server.State == backend.StatePaused:
@@ -214,23 +225,38 @@ func (p *plan) decidePower(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 
 // decideAsleep returns the action for a server that is asleep. Its spec is applied when it is awake.
 func (p *plan) decideAsleep(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
-	switch wanted, ended := p.power.wanted, server.Ended; {
+	switch wanted := p.power.wanted; {
 	case wanted == v1alpha1.ActionAsleep && server.Asleep != nil && server.Asleep.SleepOptions != p.power.sleep:
 		return sleep // only the options change
 	case wanted == v1alpha1.ActionAsleep:
 		return keep
 	case wanted == v1alpha1.ActionStopped && gracePeriod(vm) == 0:
 		return stop
-	case ended != nil && ended.Cause == backend.CauseStartFailed && ended.Run != vm.Status.LastEndedRun:
-		return recordEnd
 	}
 	// A machine that is to be off wakes, so that its guest can shut down.
-	return p.unlessBackingOff(start)
+	return p.powerOn(vm, start, failedStart(server.Ended))
 }
 
 // isLossUnrecorded reports whether the memory of the server was lost, and the status does not say so yet.
 func isLossUnrecorded(vm *v1alpha1.VirtualMachine, ended *backend.Ended) bool {
 	return ended != nil && ended.Cause == backend.CauseMemoryLost && ended.Run != vm.Status.LastEndedRun
+}
+
+// powerOn returns action, which creates or starts the server. An end or a failure that the status does not have yet is recorded before,
+// so that each has its message, its event and its backoff.
+func (p *plan) powerOn(vm *v1alpha1.VirtualMachine, action action, ended *backend.Ended) action {
+	if ended != nil && ended.Run != vm.Status.LastEndedRun {
+		return recordEnd
+	}
+	return p.unlessBackingOff(action)
+}
+
+// failedStart returns ended if it is a failure to start the server, not the end of a run.
+func failedStart(ended *backend.Ended) *backend.Ended {
+	if ended != nil && (ended.Cause == backend.CauseStartFailed || ended.Cause == backend.CauseMemoryLost) {
+		return ended
+	}
+	return nil
 }
 
 // unlessBackingOff returns action, or backOff if the last attempt has failed and the next one
@@ -243,15 +269,15 @@ func (p *plan) unlessBackingOff(action action) action {
 }
 
 // restarts reports whether the restart policy restarts a server whose run ended with cause.
-func restarts(vm *v1alpha1.VirtualMachine, cause backend.Cause) bool {
-	if cause == backend.CauseStartFailed || cause == backend.CauseMemoryLost {
+func restarts(vm *v1alpha1.VirtualMachine, ended *backend.Ended) bool {
+	if failedStart(ended) != nil {
 		return true // it never ran, or its guest did not end it
 	}
 	switch vm.Spec.RestartPolicy {
 	case v1alpha1.RestartNever:
 		return false
 	case v1alpha1.RestartOnFailure:
-		return cause != backend.CauseGuestShutdown
+		return ended.Cause != backend.CauseGuestShutdown
 	}
 	return true
 }
@@ -323,6 +349,10 @@ func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 		return 0
 	case wait:
 		pause = taskCheckInterval
+	case stop:
+		if server.State == backend.StateUnknown {
+			pause = taskCheckInterval // nothing may change until its backend responds
+		}
 	case backOff:
 		pause = p.nextAttempt.Sub(p.now)
 	case recordEnd:
