@@ -24,6 +24,8 @@ import (
 type Rules[T client.Object] struct {
 	// Errors returns all reasons to refuse the object.
 	Errors func(T) field.ErrorList
+	// Changes, if set, returns all reasons to refuse a change.
+	Changes func(before, after T) field.ErrorList
 	// Warnings, if set, returns warnings for the user who writes the object at this time.
 	Warnings func(T, time.Time) []string
 	// Trial, if set, finds what takes a request to the API server.
@@ -85,6 +87,9 @@ func (v *validator[T]) ValidateUpdate(ctx context.Context, before, after T) (adm
 	mistakes := v.rules.Errors(after)
 	if len(mistakes) > 0 {
 		mistakes = without(mistakes, v.rules.Errors(before))
+	}
+	if v.rules.Changes != nil {
+		mistakes = append(mistakes, v.rules.Changes(before, after)...)
 	}
 	var said []string
 	if trial := v.rules.Trial; trial != nil && trial.Concerns(before, after) {

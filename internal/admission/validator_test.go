@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,20 @@ func TestUpdate(t *testing.T) {
 				t.Errorf("the refusal (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A rule about changes sees both objects.
+func TestChanges(t *testing.T) {
+	v := newValidator()
+	v.rules.Changes = func(before, after *corev1.ConfigMap) field.ErrorList {
+		return field.ErrorList{field.Forbidden(field.NewPath("data"), before.Data["a"]+" to "+after.Data["a"])}
+	}
+	if _, err := v.ValidateUpdate(t.Context(), newObject("a", "old"), newObject("a", "new")); err == nil || !strings.Contains(err.Error(), "data: Forbidden: old to new") {
+		t.Errorf("the refusal is %v", err)
+	}
+	if _, err := v.ValidateCreate(t.Context(), newObject("a", "new")); err != nil {
+		t.Errorf("a new object: %v", err)
 	}
 }
 

@@ -148,7 +148,7 @@ func validating[T client.Object](rules func(hook) admission.Rules[T]) func(hook)
 // cronTabRules returns the validation of CronTabs: by the controller, and by a dry run of the Job.
 func cronTabRules(h hook) admission.Rules[*stablev1.CronTab] {
 	return admission.Rules[*stablev1.CronTab]{
-		Errors: crontab.Validate, Warnings: crontab.Warnings, Trial: crontab.NewTrial(h.dryRun, clock.RealClock{}),
+		Errors: crontab.Validate, Changes: crontab.ValidateChange, Warnings: crontab.Warnings, Trial: crontab.NewTrial(h.dryRun, clock.RealClock{}),
 	}
 }
 

@@ -82,6 +82,9 @@ const (
 	ReasonJobAlreadyActive = "JobAlreadyActive"
 	// ReasonMissSchedule: runs were missed and will not be started.
 	ReasonMissSchedule = "MissSchedule"
+	// ReasonRunRequestReplaced: a run was requested before an earlier requested run could
+	// start. The earlier one will not start.
+	ReasonRunRequestReplaced = "RunRequestReplaced"
 	// ReasonInvalidRunRequest: the annotation run-requested-at is no time.
 	ReasonInvalidRunRequest = "InvalidRunRequest"
 )

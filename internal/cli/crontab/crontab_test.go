@@ -34,23 +34,6 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-// A request differs from the last one, also within a second.
-func TestRequestAt(t *testing.T) {
-	now := time.Date(2026, 11, 25, 12, 0, 0, 500, time.UTC)
-	for last, want := range map[string]string{
-		"":                          "2026-11-25T12:00:00Z",
-		"nonsense":                  "2026-11-25T12:00:00Z",
-		"2026-11-25T11:59:59Z":      "2026-11-25T12:00:00Z",
-		"2026-11-25T12:00:00Z":      "2026-11-25T12:00:01Z",
-		"2026-11-25T13:00:00+01:00": "2026-11-25T12:00:01Z",
-	} {
-		cronTab := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{stablev1.RunRequestedAtAnnotation: last}}}
-		if got := requestAt(cronTab, now); got != want {
-			t.Errorf("after %q: %s, want %s", last, got, want)
-		}
-	}
-}
-
 func TestJobState(t *testing.T) {
 	condition := func(kind batchv1.JobConditionType) []batchv1.JobCondition {
 		return []batchv1.JobCondition{{Type: kind, Status: corev1.ConditionTrue, Reason: "BackoffLimitExceeded", Message: "It failed"}}

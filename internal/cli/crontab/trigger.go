@@ -3,18 +3,24 @@ package crontab
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
 )
+
+// answerTimeout is how long trigger waits for the controller to start an earlier requested run that nothing keeps from
+// starting.
+const answerTimeout = 10 * time.Second
 
 func newTrigger() *cobra.Command {
 	var f flags
@@ -22,8 +28,9 @@ func newTrigger() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trigger NAME",
 		Short: "Start a run of a CronTab now",
-		Long: `Start a run of a CronTab as soon as its concurrencyPolicy allows, also while it is suspended. With --wait
-the command fails if the run does.`,
+		Long: `Start a run of a CronTab as soon as its concurrencyPolicy allows, also while it is suspended. One requested run
+can wait for that: the command fails if one does, or with --wait, waits until that run has started. With --wait
+the command also fails if the run does.`,
 		Example: `  keelson crontab trigger backup --wait`,
 		Args:    oneCronTab(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,20 +38,22 @@ the command fails if the run does.`,
 			if err != nil {
 				return err
 			}
-			var request string
-			err = c.change(cmd.Context(), args[0], func(cronTab *stablev1.CronTab) {
-				request = requestAt(cronTab, time.Now())
-				metav1.SetMetaDataAnnotation(&cronTab.ObjectMeta, stablev1.RunRequestedAtAnnotation, request)
-			})
-			if err != nil {
+			timeout, progress := answerTimeout, io.Discard
+			if waits.Wait {
+				timeout, progress = waits.Timeout, cmd.ErrOrStderr()
+			}
+			t := trigger{cronTabs: c, name: args[0], queues: waits.Wait}
+			if err := object.Until(cmd.Context(), timeout, progress, t.request); err != nil {
 				return err
 			}
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "crontab/%s triggered\n", args[0]); err != nil || !waits.Wait {
+			message := fmt.Sprintf("crontab/%s triggered", t.name)
+			if t.obstacle != "" {
+				message += ", the run waits: " + t.obstacle
+			}
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), message); err != nil || !waits.Wait {
 				return err
 			}
-			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) {
-				return c.runState(ctx, args[0], request)
-			})
+			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), t.hasSucceeded)
 		},
 	}
 	f.addTo(cmd)
@@ -52,37 +61,92 @@ the command fails if the run does.`,
 	return cmd
 }
 
-// requestAt returns the value of the annotation that requests a run. It is in seconds, and another one than that of the
-// last request.
-func requestAt(cronTab *stablev1.CronTab, now time.Time) string {
-	at := now.UTC().Truncate(time.Second)
-	last, err := time.Parse(time.RFC3339, cronTab.Annotations[stablev1.RunRequestedAtAnnotation])
-	if err == nil && at.Equal(last.Truncate(time.Second)) {
-		at = at.Add(time.Second)
-	}
-	return at.Format(time.RFC3339)
+// trigger requests a run of a CronTab.
+type trigger struct {
+	*cronTabs
+	name string
+	// queues means that it waits until an earlier requested run has started, however long that takes.
+	queues bool
+
+	// requested is the request, and obstacle what kept the run from starting at that time.
+	requested, obstacle string
+	// job is the Job of the run, once it was seen.
+	job string
 }
 
-// runState reports whether the requested run has succeeded, and otherwise its state. A failed run is an error.
-func (c *cronTabs) runState(ctx context.Context, name, request string) (bool, string, error) {
-	var jobs batchv1.JobList
-	if err := c.List(ctx, &jobs, client.InNamespace(c.namespace), client.MatchingLabels{stablev1.NameLabel: name}); err != nil {
-		return false, "", fmt.Errorf("list the Jobs of CronTab %s: %w", name, err)
-	}
-	for i := range jobs.Items {
-		if jobs.Items[i].Annotations[stablev1.RunRequestedAtAnnotation] == request {
-			return jobState(&jobs.Items[i])
-		}
-	}
-	cronTab, err := c.get(ctx, name)
+// request requests the run, unless an earlier requested run has not started: the request would take its place. It
+// reports whether it did, and otherwise what that run waits for.
+func (t *trigger) request(ctx context.Context) (bool, string, error) {
+	cronTab, err := t.get(ctx, t.name)
 	if err != nil {
 		return false, "", err
 	}
-	line := name + ": the run has not started"
-	if ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady); ready != nil && ready.Message != "" {
-		line += ": " + ready.Message
+	switch {
+	case !cronTab.DeletionTimestamp.IsZero():
+		return false, "", fmt.Errorf("CronTab %s/%s is being deleted", t.namespace, t.name)
+	case cronTab.Spec.JobTemplate == nil:
+		return false, "", fmt.Errorf("CronTab %s/%s has no spec.jobTemplate, so there is nothing to run", t.namespace, t.name)
 	}
-	return false, line, nil
+	obstacle := controller.Obstacle(cronTab)
+	if open := controller.OpenRequest(cronTab); !open.IsZero() {
+		line := waiting(t.name, open.UTC().Format(time.RFC3339), obstacle)
+		if obstacle == "" || t.queues {
+			return false, line, nil
+		}
+		return false, "", fmt.Errorf("%s. Only one requested run can wait, so no other was requested; try again when it has started, "+
+			"or cancel it: kubectl annotate crontab --namespace %s %s %s-", line, t.namespace, t.name, stablev1.RunRequestedAtAnnotation)
+	}
+	before := cronTab.DeepCopy()
+	requested := controller.NewRequest(cronTab, time.Now())
+	metav1.SetMetaDataAnnotation(&cronTab.ObjectMeta, stablev1.RunRequestedAtAnnotation, requested)
+	switch err := t.Patch(ctx, cronTab, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); {
+	case apierrors.IsConflict(err):
+		// Perhaps somebody else has requested a run.
+		return false, t.name + ": the CronTab has changed in the meantime", nil
+	case err != nil:
+		return false, "", t.describe(t.name, err)
+	}
+	t.requested, t.obstacle = requested, obstacle
+	return true, "", nil
+}
+
+// waiting describes a requested run that has not started.
+func waiting(name, request, obstacle string) string {
+	line := fmt.Sprintf("%s: the run requested at %s has not started", name, request)
+	if obstacle == "" {
+		return line + " yet"
+	}
+	return line + ": " + obstacle
+}
+
+// hasSucceeded reports whether the requested run has succeeded, and otherwise its state. A failed run is an error.
+func (t *trigger) hasSucceeded(ctx context.Context) (bool, string, error) {
+	// Before the Jobs, so that the Job of a run that has started is among them, unless it was deleted.
+	cronTab, err := t.get(ctx, t.name)
+	if err != nil {
+		return false, "", err
+	}
+	var jobs batchv1.JobList
+	if err := t.List(ctx, &jobs, client.InNamespace(t.namespace), client.MatchingLabels{stablev1.NameLabel: t.name}); err != nil {
+		return false, "", fmt.Errorf("list the Jobs of CronTab %s: %w", t.name, err)
+	}
+	for i := range jobs.Items {
+		if jobs.Items[i].Annotations[stablev1.RunRequestedAtAnnotation] == t.requested {
+			t.job = jobs.Items[i].Name
+			return jobState(&jobs.Items[i])
+		}
+	}
+	if cronTab.Annotations[stablev1.RunRequestedAtAnnotation] == t.requested && !controller.OpenRequest(cronTab).IsZero() {
+		return false, waiting(t.name, t.requested, controller.Obstacle(cronTab)), nil
+	}
+	switch last := cronTab.Status.LastRun; {
+	case last == nil || last.JobName != t.job:
+		return false, "", fmt.Errorf("CronTab %s/%s: the run requested at %s has no Job: the request was withdrawn, or the Job was deleted; the result is not known",
+			t.namespace, t.name, t.requested)
+	case last.Result == stablev1.RunFailed:
+		return false, "", fmt.Errorf("the run failed: Job %s: %s; the Job was deleted", t.job, last.Reason)
+	}
+	return true, "", nil
 }
 
 // jobState reports whether a Job has succeeded, and otherwise its state. A failed Job is an error.

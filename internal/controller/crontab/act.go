@@ -49,7 +49,7 @@ type actResult struct {
 // not forever: if runs are due faster than the API server creates Jobs, cleanup happens along with
 // a run once it is overdue.
 func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, p plan) (actResult, error) {
-	st.progress = p.progress
+	st.progress, st.openRequest = p.progress, p.request
 	var d actResult
 	if p.start != nil {
 		started, err := r.start(ctx, cronTab, st, seen, p.start)
@@ -57,6 +57,9 @@ func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *sta
 			return actResult{}, err
 		}
 		st.progress = p.progress.afterStart(p.start)
+		if p.start.manual {
+			st.openRequest = time.Time{}
+		}
 		d.started = started
 		if !p.cleanupOverdue {
 			if st.deferredSince.IsZero() {
@@ -197,7 +200,7 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	metav1.SetMetaDataLabel(&pod.ObjectMeta, stablev1.NameLabel, cronTab.Name)
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, scheduled)
 	if s.manual {
-		job.Annotations[stablev1.RunRequestedAtAnnotation] = s.at.UTC().Format(time.RFC3339)
+		job.Annotations[stablev1.RunRequestedAtAnnotation] = formatRequest(s.at)
 	}
 	if ttl := job.Spec.TTLSecondsAfterFinished; ttl != nil {
 		// Until the status records the run, the Job is the only proof of it and must not expire.

@@ -1,7 +1,6 @@
 package crontab
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -60,6 +59,9 @@ type plan struct {
 	cleanupOverdue bool
 	// blocked is the run that has to wait, because the concurrency limit is reached.
 	blocked *pendingRun
+	// request is the time of the request that has no run yet; zero if there is none. replaced is the
+	// request that it took the place of before the run started.
+	request, replaced time.Time
 	// queuedCount is the number of waiting runs, including start.
 	queuedCount int
 
@@ -307,58 +309,4 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
-}
-
-// requestedTime returns the time in the annotation that requests a run, in whole seconds; zero if
-// there is no request.
-func requestedTime(cronTab *stablev1.CronTab) (time.Time, error) {
-	text, found := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]
-	if !found || text == "" {
-		return time.Time{}, nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("annotation %s has the invalid value %q: must be a time in RFC 3339, such as 2026-12-24T18:00:00Z",
-			stablev1.RunRequestedAtAnnotation, text)
-	}
-	return at.Truncate(time.Second), nil
-}
-
-// ignoreInheritedRequest treats the request of a CronTab without a status as answered if it is
-// older than the CronTab: it belonged to an earlier CronTab and came back with a backup or a copy.
-func (p *plan) ignoreInheritedRequest(cronTab *stablev1.CronTab) {
-	// Tolerate a client with a slow clock.
-	if at, err := requestedTime(cronTab); err == nil && !at.IsZero() && at.Before(cronTab.CreationTimestamp.Add(-maxClockSkew)) {
-		p.progress.lastManual = at
-	}
-}
-
-// requestedRun returns the run on demand that has not started yet, or nil.
-func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendingRun {
-	at, err := requestedTime(cronTab)
-	if err != nil || at.IsZero() || at.Equal(p.progress.lastManual) {
-		return nil
-	}
-	for _, r := range seen.runs {
-		if r.manual && r.at.Equal(at) {
-			// The status update was lost.
-			p.progress.lastManual = at
-			return nil
-		}
-	}
-	return &pendingRun{at: at, manual: true, name: manualJobName(cronTab, seen, at), due: at}
-}
-
-// manualJobName returns the name of the Job of a run on demand. It has the format of a scheduled
-// run. If a scheduled run has that name or could get it, the time is mirrored at the creation of
-// the CronTab, to where no scheduled time can be.
-func manualJobName(cronTab *stablev1.CronTab, seen observation, at time.Time) string {
-	taken := seen.schedule != nil && seen.schedule.contains(at)
-	for _, r := range seen.runs {
-		taken = taken || !r.manual && r.at.Equal(at)
-	}
-	if created := cronTab.CreationTimestamp.Unix(); taken && at.Unix() > created {
-		at = time.Unix(2*created-at.Unix(), 0)
-	}
-	return jobName(cronTab, at)
 }

@@ -34,6 +34,8 @@ type observation struct {
 	stuckAfter time.Duration
 	// stuck is the last examination of the run that waits longest for its Pods; nil if none waits.
 	stuck *stuckCheck
+	// openRequest is the request that had no run after the last reconcile; zero if there was none.
+	openRequest time.Time
 	// failure is the last failure if the status does not record it yet, or nil.
 	failure *failure
 	// deferredSince is since when cleanup and status have been deferred in favor of due runs; zero
@@ -44,7 +46,8 @@ type observation struct {
 // observe reads the Jobs of a CronTab from the cache. State in memory that is newer than the cache
 // takes precedence.
 func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st *state) (observation, error) {
-	seen := observation{activeSince: r.activeSince(), recorded: progressFromStatus(&cronTab.Status), deferredSince: st.deferredSince, stuckAfter: r.stuckAfter}
+	seen := observation{activeSince: r.activeSince(), recorded: progressFromStatus(&cronTab.Status), deferredSince: st.deferredSince,
+		stuckAfter: r.stuckAfter, openRequest: st.openRequest}
 	seen.schedule, seen.invalid = newSchedule(cronTab)
 	var jobs batchv1.JobList
 	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),

@@ -358,6 +358,50 @@ func TestOnDemand(t *testing.T) {
 	}
 }
 
+// Runs that are requested one after the other all start: the status says at once that the next may be requested.
+func TestOnDemandInARow(t *testing.T) {
+	f := newFixture(t)
+	f.create(withSchedule("0 0 1 1 *"))
+	for range 8 {
+		asked := NewRequest(f.cronTab(), f.clock.Now())
+		f.update(withRequest(asked))
+		if _, err := f.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		if open := OpenRequest(f.cronTab()); !open.IsZero() {
+			t.Fatalf("after the start, the run requested at %v is open", open)
+		}
+	}
+	if jobs := f.jobs(); len(jobs) != 8 {
+		t.Errorf("8 requests started %d runs", len(jobs))
+	}
+}
+
+// Without the webhook, a request may take the place of one that waits. That is said.
+func TestReplacedRequest(t *testing.T) {
+	f := newFixture(t)
+	f.create(withSchedule("0 0 1 1 *"), withPolicy(stablev1.ForbidConcurrent))
+	ask := func(at string, events ...string) {
+		t.Helper()
+		f.update(withRequest(at))
+		f.reconcileUntilStable()
+		var got []string
+		for _, event := range f.takeEvents() {
+			if strings.Contains(event, stablev1.ReasonRunRequestReplaced) {
+				got = append(got, event)
+			}
+		}
+		if diff := cmp.Diff(events, got); diff != "" {
+			t.Errorf("after the request at %s (-want +got):\n%s", at, diff)
+		}
+	}
+	ask("2126-03-04T12:00:00Z")
+	ask("2126-03-04T12:00:01Z") // waits
+	ask("2126-03-04T12:00:02Z", "Warning RunRequestReplaced The run requested at 2126-03-04T12:00:01Z will not start: another was requested before it could")
+	ask("") // cancelled
+	ask("2126-03-04T12:00:03Z")
+}
+
 // The Job name of a run on demand differs from that of any scheduled run.
 func TestOnDemandAtScheduledTime(t *testing.T) {
 	f := newFixture(t)

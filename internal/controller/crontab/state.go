@@ -25,6 +25,8 @@ type state struct {
 	deferredSince time.Time
 	// slowCreate means that the last creation of a Job was slow.
 	slowCreate bool
+	// openRequest is the request that had no run after the last reconcile; zero if there was none.
+	openRequest time.Time
 	// lastInvalidRequest is the invalid request that the last event reported.
 	lastInvalidRequest string
 	// lastBlocked is the due time of the blocked run that the last event reported.

@@ -212,7 +212,7 @@ func statusOnly(cronTab *stablev1.CronTab, status stablev1.CronTabStatus) *stabl
 // isUrgent reports whether a status update must not wait: somebody may be waiting for it, or it
 // must not be lost.
 func isUrgent(cronTab *stablev1.CronTab, status stablev1.CronTabStatus, p plan, was, is metav1.Condition) bool {
-	return p.scheduleChanged || p.cleanupOverdue || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
+	return p.scheduleChanged || p.cleanupOverdue || !status.LastManualRunTime.Equal(cronTab.Status.LastManualRunTime) || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
 		len(status.QueuedTimes) != len(cronTab.Status.QueuedTimes)
 }
 
@@ -228,6 +228,10 @@ func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, 
 			st.lastInvalidRequest = text
 			r.events.Warning(cronTab, stablev1.ReasonInvalidRunRequest, "RequestRun", err.Error())
 		}
+	}
+	if !p.replaced.IsZero() {
+		r.events.Warning(cronTab, stablev1.ReasonRunRequestReplaced, "RequestRun",
+			fmt.Sprintf("The run requested at %s will not start: another was requested before it could", formatRequest(p.replaced)))
 	}
 	if d.started != nil && (d.started.manual || p.now.Sub(p.start.due) > lateEventThreshold) {
 		r.events.Normal(cronTab, stablev1.ReasonSuccessfulCreate, "CreateJob", fmt.Sprintf("Created Job %q", d.started.name))
@@ -245,12 +249,20 @@ func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, 
 	}
 	switch {
 	case p.overflow:
-		r.events.Warning(cronTab, stablev1.ReasonTooManyMissedRuns, "Schedule", fmt.Sprintf("Dropped %d runs: more were due than the limit allows", p.missed))
+		r.events.Warning(cronTab, stablev1.ReasonTooManyMissedRuns, "Schedule", fmt.Sprintf("Dropped %s: more were due than the limit allows", countRuns(p.missed)))
 	case p.missed > 0:
-		r.events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %d runs; they will not start", p.missed))
+		r.events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %s, which will not start", countRuns(p.missed)))
 	}
 	if f := st.failure; f != nil && !f.reported {
 		f.reported = true
 		r.events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", failureMessage(cronTab.Namespace, f.name, f.reason, f.exitCode))
 	}
+}
+
+// countRuns returns a number of runs in words.
+func countRuns(n int) string {
+	if n == 1 {
+		return "1 run"
+	}
+	return fmt.Sprintf("%d runs", n)
 }

@@ -22,6 +22,54 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
+// A request does not take the place of one whose run has not started.
+func TestValidateChange(t *testing.T) {
+	const first, second = "2026-03-04T11:59:20Z", "2026-03-04T11:59:21Z"
+	answered := func(c *stablev1.CronTab) { c.Status.LastManualRunTime = ptr.To(metav1.NewTime(at("11:59:20"))) }
+	for _, test := range []struct {
+		name          string
+		before, after *stablev1.CronTab
+		refused       bool
+	}{
+		{"the first request", newCronTab(), newCronTab(withRequest(first)), false},
+		{"another while the first waits", newCronTab(withRequest(first)), newCronTab(withRequest(second)), true},
+		{"an earlier time while the first waits", newCronTab(withRequest(second)), newCronTab(withRequest(first)), true},
+		{"the same time in another zone", newCronTab(withRequest(first)), newCronTab(withRequest("2026-03-04T12:59:20+01:00")), false},
+		{"a cancelled request", newCronTab(withRequest(first)), newCronTab(), false},
+		{"another after the first has started", newCronTab(withRequest(first), answered), newCronTab(withRequest(second), answered), false},
+		{"after an invalid one", newCronTab(withRequest("soon")), newCronTab(withRequest(first)), false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := ValidateChange(test.before, test.after); (len(got) > 0) != test.refused {
+				t.Errorf("refused: %v", got)
+			}
+		})
+	}
+}
+
+func TestNewRequest(t *testing.T) {
+	for _, test := range []struct {
+		last     string
+		answered time.Time
+		want     string
+	}{
+		{"", time.Time{}, "2026-03-04T12:00:00Z"},
+		{"nonsense", time.Time{}, "2026-03-04T12:00:00Z"},
+		{"2026-03-04T11:59:59Z", time.Time{}, "2026-03-04T12:00:00Z"},
+		{"2026-03-04T12:00:00Z", time.Time{}, "2026-03-04T12:00:01Z"},
+		{"2026-03-04T13:00:00+01:00", time.Time{}, "2026-03-04T12:00:01Z"},
+		{"2026-03-04T12:00:07Z", time.Time{}, "2026-03-04T12:00:08Z"},
+		{"", at("12:00:07"), "2026-03-04T12:00:08Z"},
+		{"2026-03-04T12:00:03Z", at("12:00:02"), "2026-03-04T12:00:04Z"},
+	} {
+		cronTab := newCronTab(withRequest(test.last))
+		cronTab.Status.LastManualRunTime = toMetaTime(test.answered)
+		if got := NewRequest(cronTab, noon.Add(500*time.Millisecond)); got != test.want {
+			t.Errorf("after %q and %v: %s, want %s", test.last, test.answered, got, test.want)
+		}
+	}
+}
+
 func TestValidate(t *testing.T) {
 	for _, test := range []struct {
 		name   string
