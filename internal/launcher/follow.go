@@ -30,6 +30,7 @@ func (l *launcher) follow(ctx, running context.Context) (cause Cause, err error)
 	if l.definition.NoAgent {
 		l.ready.set(true)
 	}
+	l.beginBoot()
 	return l.followEvents(ctx, conn)
 }
 
@@ -53,6 +54,7 @@ func (l *launcher) followEvents(ctx context.Context, conn *qmp.Client) (cause Ca
 			return l.guestEnded(conn, cause)
 		case <-check.C:
 			l.check(conn, true)
+			l.watchBoot(conn, checkInterval)
 			continue
 		case got := <-l.checks.results:
 			l.endCheck(conn, got)
@@ -147,6 +149,7 @@ func (l *launcher) handle(conn *qmp.Client, event qmp.Event) Cause {
 			l.check(conn, false)
 		}
 	case "RESET":
+		l.boot.Ran, l.boot.Spoke = 0, false
 		l.ready.set(l.definition.NoAgent)
 	case "VSERPORT_CHANGE":
 		if data.Open && !l.definition.NoAgent {

@@ -61,6 +61,9 @@ type launcher struct {
 	halted bool
 	paused atomic.Bool
 	checks checks
+	// boot is the boot of the guest, and clock is that of QEMU.
+	boot  guestboot.Boot
+	clock guestboot.Clock
 	// version is what QEMU prints about its version, if several processors are emulated.
 	version string
 	// shape is a digest of its devices.
@@ -248,6 +251,7 @@ func (l *launcher) run(ctx context.Context, args []string) Ended {
 	if err := qemu.Start(); err != nil {
 		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
+	l.clock.PID = qemu.Process.Pid
 	exited := make(chan error, 1)
 	running, ended := context.WithCancel(context.Background())
 	go func() {

@@ -44,7 +44,9 @@ const (
 	ReasonRunning = "Running"
 	// ReasonGuestBooting: the machine is running, the guest agent has not responded yet.
 	ReasonGuestBooting = "GuestBooting"
-	// ReasonGuestSilent: the guest agent no longer responds.
+	// ReasonGuestReset: the guest had said nothing since it was powered on, and was reset.
+	ReasonGuestReset = "GuestReset"
+	// ReasonGuestSilent: the guest agent no longer responds, or the guest has said nothing although it was reset several times.
 	ReasonGuestSilent = "GuestSilent"
 	// ReasonGuestHalted: the host does not let the guest run, for example because the volume of a disk is full.
 	ReasonGuestHalted = "GuestHalted"

@@ -213,6 +213,13 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 	case server.Agent == backend.AgentLost:
 		return not(v1alpha1.ReasonGuestSilent, "The machine is running, but its guest agent has stopped responding")
 	}
+	if silence := server.Silence; silence != nil && silence.GaveUp {
+		return not(v1alpha1.ReasonGuestSilent, "The guest has said nothing since the machine was powered on, neither on its serial console nor through its agent, "+
+			"and %d resets did not help. Look at its screen if it has one, check spec.image, and set spec.restartedAt to start it again", silence.Resets)
+	} else if silence != nil {
+		return not(v1alpha1.ReasonGuestReset, "The guest said nothing for %s, neither on its serial console nor through its agent, and boots again after reset %d",
+			silence.After, silence.Resets)
+	}
 	return not(v1alpha1.ReasonGuestBooting, "The machine is running, but its guest agent has not responded yet. "+
 		"For an image without the QEMU guest agent, set spec.image.agent to false")
 }

@@ -3,6 +3,7 @@ package virtualmachine
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,6 +20,41 @@ func TestChangeThatCannotBeApplied(t *testing.T) {
 	if restart == nil || restart.Status != metav1.ConditionTrue || !strings.Contains(restart.Message, "resource.rootDisk") ||
 		!strings.Contains(restart.Message, server.PendingReason) {
 		t.Errorf("RestartRequired is %+v", restart)
+	}
+}
+
+// A guest that has said nothing since it was powered on says so, and each reset is news. One that answers, or has no agent, is what it is.
+func TestSilentGuest(t *testing.T) {
+	reset := func(n int) *backend.Silence { return &backend.Silence{Resets: n, After: 40 * time.Second} }
+	gaveUp := &backend.Silence{Resets: 3, After: time.Minute, GaveUp: true}
+	ready := func(agent backend.Agent, silence *backend.Silence) metav1.Condition {
+		server := newServer(backend.StateRunning, func(s *backend.Server) { s.Agent, s.Silence = agent, silence })
+		return readyByServer(power{}, server, func(reason, format string, args ...any) metav1.Condition {
+			return newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, format, args...)
+		})
+	}
+	for name, test := range map[string]struct {
+		agent      backend.Agent
+		was, is    *backend.Silence
+		reason     string
+		wantInside string
+		news       bool
+	}{
+		"it boots":            {backend.AgentWaiting, nil, nil, v1alpha1.ReasonGuestBooting, "", false},
+		"its first reset":     {backend.AgentWaiting, nil, reset(1), v1alpha1.ReasonGuestReset, "said nothing for 40s", true},
+		"its second reset":    {backend.AgentWaiting, reset(1), reset(2), v1alpha1.ReasonGuestReset, "after reset 2", true},
+		"it boots after that": {backend.AgentWaiting, reset(2), reset(2), v1alpha1.ReasonGuestReset, "", false},
+		"resets did not help": {backend.AgentWaiting, reset(3), gaveUp, v1alpha1.ReasonGuestSilent, "3 resets did not help", true},
+		"it answers":          {backend.AgentConnected, reset(2), reset(2), v1alpha1.ReasonGuestReady, "", false},
+		"it has no agent":     {backend.AgentNone, nil, gaveUp, v1alpha1.ReasonRunning, "", false},
+		"its agent was lost":  {backend.AgentLost, nil, gaveUp, v1alpha1.ReasonGuestSilent, "stopped responding", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			was, is := ready(backend.AgentWaiting, test.was), ready(test.agent, test.is)
+			if is.Reason != test.reason || !strings.Contains(is.Message, test.wantInside) || isNews(was, is) != test.news {
+				t.Errorf("%s: %s, news: %t", is.Reason, is.Message, isNews(was, is))
+			}
+		})
 	}
 }
 

@@ -76,7 +76,12 @@ func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus
 	power := stablePower(status)
 	return p.action == claim || p.action == recordEnd || p.action == recordRestart || p.action == completeRestart ||
 		hasNewSchedule(vm, status) || hasNewRestore(vm, status) || vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
-		was.Reason != is.Reason && needsAttention(is.Reason)
+		isNews(was, is)
+}
+
+// isNews reports whether a user is told of a condition by an event: each reset of a guest is news.
+func isNews(was, is metav1.Condition) bool {
+	return needsAttention(is.Reason) && (was.Reason != is.Reason || is.Reason == v1alpha1.ReasonGuestReset && was.Message != is.Message)
 }
 
 // stablePower returns the state of the server, or "" if it is a transient one.
@@ -92,7 +97,7 @@ func needsAttention(reason string) bool {
 	switch reason {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonImageMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
 		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff,
-		v1alpha1.ReasonDriverConflict, v1alpha1.ReasonOnAnotherHost, v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestSilent, v1alpha1.ReasonGuestHalted,
+		v1alpha1.ReasonDriverConflict, v1alpha1.ReasonOnAnotherHost, v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestReset, v1alpha1.ReasonGuestSilent, v1alpha1.ReasonGuestHalted,
 		v1alpha1.ReasonNetworkFailed, v1alpha1.ReasonProbeFailed:
 		return true
 	}
@@ -111,7 +116,10 @@ func (r *Reconciler) recordEvents(vm *v1alpha1.VirtualMachine, observed observat
 		r.events.Warning(vm, v1alpha1.ReasonServerRestarted, "StartServer", is.Message)
 	case p.action == recordRestart:
 		r.events.Normal(vm, v1alpha1.ReasonRestartRequested, "StopServer", is.Message)
-	case was.Reason != is.Reason && needsAttention(is.Reason):
+	case isNews(was, is):
 		r.events.Warning(vm, is.Reason, "Observe", is.Message)
+	}
+	if is.Reason == v1alpha1.ReasonGuestReset && isNews(was, is) {
+		guestResets.WithLabelValues(observed.name).Inc()
 	}
 }

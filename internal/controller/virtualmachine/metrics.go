@@ -42,6 +42,10 @@ var (
 		Name: "keelson_virtualmachine_driver_calls_total",
 		Help: "Driver calls by result: ok, in_progress, not_found, invalid, unavailable or error.",
 	}, []string{"driver", "call", "result"})
+	guestResets = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keelson_virtualmachine_guest_resets_total",
+		Help: "Resets of guests that had said nothing since they were powered on.",
+	}, []string{"driver"})
 	orphanServers = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "keelson_virtualmachine_orphans",
 		Help: "Machines without a VirtualMachine at the last check.",
@@ -102,7 +106,7 @@ func registerMetrics(cache client.Reader, drivers *Drivers) {
 
 // collectors has all metrics of this controller; docs/metrics.md describes them.
 var collectors = []prometheus.Collector{
-	createdSeconds, runningSeconds, readySeconds, sleepSeconds, wakeSeconds, stopSeconds, deleteSeconds, driverCalls, orphanServers, delegatingCollector{},
+	createdSeconds, runningSeconds, readySeconds, sleepSeconds, wakeSeconds, stopSeconds, deleteSeconds, driverCalls, guestResets, orphanServers, delegatingCollector{},
 }
 
 var registerOnce = sync.OnceFunc(func() { metrics.Registry.MustRegister(collectors...) })

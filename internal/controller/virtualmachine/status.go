@@ -238,7 +238,7 @@ func printableStatus(phase v1alpha1.Phase, reason string) v1alpha1.PrintableStat
 		return v1alpha1.PrintableStatus(phase)
 	}
 	switch reason {
-	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting, v1alpha1.ReasonProbing:
+	case v1alpha1.ReasonStarting, v1alpha1.ReasonGuestBooting, v1alpha1.ReasonGuestReset, v1alpha1.ReasonProbing:
 		return v1alpha1.StatusBooting
 	case v1alpha1.ReasonStopping, v1alpha1.ReasonFallingAsleep, v1alpha1.ReasonRestoring:
 		return v1alpha1.StatusStopping

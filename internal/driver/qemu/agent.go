@@ -267,6 +267,10 @@ func (m *machine) agentAnswered(ctx context.Context, addresses []string) {
 	first := m.agent != backend.AgentConnected
 	m.mu.Unlock()
 	if first {
+		bytes := m.logBytes()
+		m.mu.Lock()
+		m.hasBooted(bytes)
+		m.mu.Unlock()
 		m.wantTemplate()
 		m.measure(nil) // so that the first usage is written together with this
 	}

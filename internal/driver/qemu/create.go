@@ -92,29 +92,6 @@ func (m *machine) createRoot(ctx context.Context, machine *backend.Machine) (*ba
 	return base, nil, m.createRootDisk(ctx, base, machine.DiskBytes)
 }
 
-// createRootDisk creates the root disk, unless the machine has had one.
-func (m *machine) createRootDisk(ctx context.Context, base *baseImage, size int64) error {
-	m.mu.Lock()
-	created := m.def.RootCreated
-	m.mu.Unlock()
-	if created {
-		return checkFound(m.path(diskFile), "or delete the machine")
-	}
-	if err := m.createDisk(ctx, diskFile, rootDiskField, base, size); err != nil {
-		return err
-	}
-	m.rootCreated()
-	return nil
-}
-
-// rootCreated notes that the file of the root disk is complete. Whoever created it writes the definition before the guest can have
-// written to the disk.
-func (m *machine) rootCreated() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.def.RootCreated = true
-}
-
 // start starts QEMU and returns when its monitor has responded.
 func (m *machine) start(ctx context.Context, machine backend.Machine) error {
 	select {
@@ -236,6 +213,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
 	m.def.StopRun, m.def.Shape = "", l.shape()
 	m.def.ClockStopped, m.def.GuestWaits, m.def.MemoryShared, m.def.GuestForked = l.isInstant(), l.isInstant(), l.isInstant(), false
+	m.def.Booting = &booting{LogBytes: m.logBytes()}
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}
@@ -261,6 +239,7 @@ func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement
 		up := m.run != "" && m.power != backend.StateUnknown
 		m.mu.Unlock()
 		if up {
+			m.bootBegins()
 			return nil
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -61,6 +62,10 @@ type definition struct {
 	StartedSeedSum string `json:"startedSeedSum,omitempty"`
 	// Address is the machine's address in the network of its namespace. It is the same for the life of the machine.
 	Address netip.Addr `json:"address,omitzero"`
+	// Booting is the boot of the current run, until its guest has booted; nil if the guest goes on with saved memory.
+	Booting *booting `json:"booting,omitempty"`
+	// BootTime is the longest time that the guest has needed to boot, since it was last silent. 0 means that it is not known.
+	BootTime time.Duration `json:"bootTime,omitempty"`
 	// HostPorts are the host ports by the name of the machine's port.
 	HostPorts map[string]int `json:"hostPorts,omitempty"`
 	// Shape is that of the QEMU of the last start, see launch.shape.

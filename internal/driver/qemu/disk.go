@@ -102,6 +102,29 @@ func checkFound(path, otherwise string) error {
 	return nil
 }
 
+// createRootDisk creates the root disk, unless the machine has had one.
+func (m *machine) createRootDisk(ctx context.Context, base *baseImage, size int64) error {
+	m.mu.Lock()
+	created := m.def.RootCreated
+	m.mu.Unlock()
+	if created {
+		return checkFound(m.path(diskFile), "or delete the machine")
+	}
+	if err := m.createDisk(ctx, diskFile, rootDiskField, base, size); err != nil {
+		return err
+	}
+	m.rootCreated()
+	return nil
+}
+
+// rootCreated notes that the file of the root disk is complete. Whoever created it writes the definition before the guest can have
+// written to the disk.
+func (m *machine) rootCreated() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.RootCreated = true
+}
+
 // createDisk atomically creates a disk of a machine in the file name if there is none: an overlay of base, or
 // an empty disk. field is the field of its size.
 func (m *machine) createDisk(ctx context.Context, name, field string, base *baseImage, size int64) error {

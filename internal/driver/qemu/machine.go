@@ -18,6 +18,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -62,7 +63,10 @@ type machine struct {
 	// moving means that QEMU is saving or loading its memory. It may not answer for long meanwhile, and its state is no news.
 	moving bool
 	// halted means that QEMU halted the machine because it could not write to its disk.
-	halted    bool
+	halted bool
+	// ran is how long the guest has run since it was powered on or reset, and bootClock measures that, see watchBoot.
+	ran       time.Duration
+	bootClock guestboot.Clock
 	message   string
 	agent     backend.Agent
 	agentStop context.CancelFunc
@@ -232,7 +236,7 @@ func (m *machine) snapshot() backend.Server {
 	if m.def.Asleep != nil && s.Task == backend.TaskNone {
 		s.State, s.Message = backend.StateUnknown, "the machine is asleep, but its QEMU has not ended"
 	}
-	s.Agent, s.Usage = m.agent, m.usage
+	s.Agent, s.Usage, s.Silence = m.agent, m.usage, m.silence()
 	s.Pending = m.def.pending()
 	s.NetworkError = networkError
 	s.LastActive = m.lastActive

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -170,7 +171,7 @@ func (t *templates) boot(ctx context.Context, l *launch, made *template, dir str
 	conn, err := dialTemplate(ctx, dir)
 	if err == nil {
 		defer conn.Close()
-		err = awaitTemplate(ctx, conn, dir)
+		err = awaitTemplate(ctx, conn, dir, &guestboot.Clock{PID: proc.PID()})
 	}
 	if err == nil {
 		step("template booted")
@@ -214,14 +215,20 @@ func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error)
 	return conn, nil
 }
 
-// awaitTemplate waits until the agent of the guest answers: then the guest waits.
-func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string) error {
+// awaitTemplate waits until the agent of the guest answers: then the guest waits. It resets a guest that hangs.
+func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, clock *guestboot.Clock) error {
 	path, release, err := shortPath(filepath.Join(dir, agentSocket))
 	if err != nil {
 		return err
 	}
 	defer release()
+	boot := guestboot.Boot{Usual: usualBoot}
 	err = wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
+		boot.Ran += clock.Tick(templatePoll)
+		if guestboot.Decide(boot) == guestboot.Reset {
+			boot.Resets, boot.Ran = boot.Resets+1, 0
+			return false, conn.Run(ctx, "system_reset", nil, nil)
+		}
 		var devices []struct {
 			Label string
 			Open  bool `json:"frontend-open"`

@@ -187,7 +187,7 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	m.removeSockets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.def.HostPorts, m.def.StopRun, m.def.MemoryShared = published, "", false
+	m.def.HostPorts, m.def.StopRun, m.def.MemoryShared, m.def.Booting = published, "", false, nil
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskspace"
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -46,7 +47,8 @@ func (m *machine) watch(proc *process.Process, found bool) {
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.power, m.message, m.agent, m.addresses, m.usage = backend.StateUnknown, "the monitor has not responded yet", backend.AgentNone, nil, nil
 	m.cpuSeen, m.reportedUsage, m.attached, m.halted = cpuTime{}, backend.Usage{}, found, false
-	m.lastLook, m.lastActive = look{}, time.Now()
+	m.lastLook, m.lastActive, m.ran = look{}, time.Now(), 0
+	m.bootClock = guestboot.Clock{PID: proc.PID()}
 	m.guestReport, m.awaitingAgent, m.failedSleep, m.moving = nil, false, failedSleep{}, false
 	if image := m.startedWith().Image; image == nil || image.Agent == nil || *image.Agent {
 		m.agent = backend.AgentWaiting
@@ -159,8 +161,9 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 	if attached {
 		m.d.tasks.Go(func() { m.endOldBackups(conn) })
 	}
-	check := time.NewTicker(checkInterval)
+	check, boot := time.NewTicker(checkInterval), time.NewTicker(bootInterval)
 	defer check.Stop()
+	defer boot.Stop()
 	dropped := 0
 	for {
 		select {
@@ -170,6 +173,17 @@ func (m *machine) handleEvents(proc *process.Process, conn *qmp.Client) error {
 			}
 			if err := m.handleEvent(conn, event); err != nil {
 				return err
+			}
+			if event.Name == "RESET" {
+				boot.Reset(bootInterval)
+			}
+		case <-boot.C:
+			again, err := m.watchBoot(conn, bootInterval)
+			if err != nil {
+				return err
+			}
+			if !again {
+				boot.Stop()
 			}
 		case <-check.C:
 			if m.isMoving() {
@@ -298,6 +312,7 @@ func (m *machine) handleEvent(conn *qmp.Client, event qmp.Event) error {
 		}
 		// Other reasons end the process, which is observed separately.
 	case "RESET":
+		m.guestReset()
 		m.mu.Lock()
 		changed := m.agent == backend.AgentConnected || m.agent == backend.AgentLost
 		if changed {

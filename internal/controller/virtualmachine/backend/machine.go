@@ -174,6 +174,8 @@ type Server struct {
 	Ended *Ended
 	// Agent is the state of the guest agent.
 	Agent Agent
+	// Silence describes a guest that was reset because it had said nothing, and has said nothing since; nil if there is none.
+	Silence *Silence
 	// NetworkError is why the network of the machine does not work; empty if it does.
 	NetworkError string
 	// Addresses are the guest's addresses without loopback and link-local ones, at most 16. The
@@ -204,6 +206,16 @@ type Server struct {
 	Pending []string
 	// PendingReason is why a change of one of them was not applied, at the last start or since; empty if none was attempted.
 	PendingReason string
+}
+
+// Silence describes a guest that was reset because it had said nothing since it was powered on, neither on its serial console nor through
+// its agent.
+type Silence struct {
+	// Resets is how often it was reset, and After is how long it had run before the last time.
+	Resets int           `json:"resets,omitempty"`
+	After  time.Duration `json:"after,omitempty"`
+	// GaveUp means that it said nothing for After once more, and is not reset again.
+	GaveUp bool `json:"gaveUp,omitempty"`
 }
 
 // Service is where nodes reach the ports of a guest.

@@ -1,0 +1,36 @@
+package launcher
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/internal/driver/guestboot"
+	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+)
+
+// usualBoot is how long the default guest usually needs to boot, also if the Pod has little of a processor.
+const usualBoot = 30 * time.Second
+
+// beginBoot begins to look after a guest that boots. Only the default guest is known to open the channel of its agent early; what other
+// guests have to do first may take long.
+func (l *launcher) beginBoot() {
+	if l.memory == nil && !l.definition.OwnSystem() {
+		l.boot.Usual = usualBoot
+	}
+}
+
+// watchBoot looks after a guest that boots, once in an interval, and resets it if it probably hangs.
+func (l *launcher) watchBoot(conn *qmp.Client, interval time.Duration) {
+	if l.halted || l.sleeper.running || l.halting.Load() {
+		return
+	}
+	l.boot.Ran += l.clock.Tick(interval)
+	l.boot.Spoke = l.boot.Spoke || l.stopAgent != nil
+	if guestboot.Decide(l.boot) != guestboot.Reset {
+		return
+	}
+	limit := l.boot.Limit()
+	l.boot.Resets++
+	_, _ = fmt.Fprintf(l.messages, "The guest said nothing for %s, and is reset, %d of %d times\n", limit, l.boot.Resets, guestboot.MaxResets) // a message only
+	_ = call(conn, "system_reset")                                                                                                             // it is tried again later
+}
