@@ -72,7 +72,9 @@ var stories = []struct {
 	{"it is deleted", func(w *world) { w.create() }, func(w *world) { w.delete() }, true},
 	{"it expires", func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })
-	}, func(w *world) { w.pass(time.Hour) }, true},
+		w.settle()
+		w.pass(time.Hour)
+	}, func(w *world) { w.pass(v1alpha1.ExpiryNotice) }, true},
 	{"it is deleted before anybody saw it", func(*world) {}, func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Finalizers = []string{v1alpha1.LegacyFinalizer} })
 		w.delete()

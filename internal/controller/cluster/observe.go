@@ -122,15 +122,25 @@ func (r *Reconciler) observeChildren(ctx context.Context, cluster *v1alpha1.Clus
 // observeProbe returns the last probe of the cluster. The cluster is probed while it has a kubeconfig, and is neither stopped nor
 // being deleted.
 func (r *Reconciler) observeProbe(cluster *v1alpha1.Cluster, seen *observation) {
-	if len(seen.outside.Kubeconfig) == 0 || !runs(cluster, *seen) || !cluster.DeletionTimestamp.IsZero() {
+	kubeconfig := probedWith(cluster, seen)
+	if len(kubeconfig) == 0 || !runs(cluster, *seen) || !cluster.DeletionTimestamp.IsZero() {
 		r.Prober.Forget(cluster.UID)
 		return
 	}
-	target := Target{Cluster: cluster.Name, UID: cluster.UID, Kubeconfig: seen.outside.Kubeconfig}
+	target := Target{Cluster: cluster.Name, UID: cluster.UID, Kubeconfig: kubeconfig}
 	if api := find(seen.outside.Components, ComponentAPIServer); api != nil {
 		target.Since = api.Since
 	}
 	seen.probe, seen.invalid = r.Prober.Probe(target)
+}
+
+// probedWith returns the kubeconfig of the probe. If the engine fails, for example because the data of the cluster is gone, it is the last one:
+// only the API itself tells whether it still runs.
+func probedWith(cluster *v1alpha1.Cluster, seen *observation) []byte {
+	if len(seen.outside.Kubeconfig) > 0 || seen.err == nil || seen.secret == nil || !isControlled(seen.secret, cluster) {
+		return seen.outside.Kubeconfig
+	}
+	return seen.secret.Data[v1alpha1.SecretKey]
 }
 
 // find returns the component with that name, or nil.

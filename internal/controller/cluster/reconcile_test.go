@@ -244,6 +244,32 @@ func TestWhatAPersonHasToPutRight(t *testing.T) {
 	}
 }
 
+// A cluster that the engine cannot observe is probed all the same: a dead one does not stay ready.
+func TestWhatTheEngineCannotObserveIsProbed(t *testing.T) {
+	for reason, err := range map[string]error{
+		v1alpha1.ReasonVersionNotAvailable: cluster.ErrVersion,
+		v1alpha1.ReasonStateFileMissing:    cluster.ErrStateMissing,
+		v1alpha1.ReasonEngineNotAvailable:  cluster.ErrUnavailable,
+	} {
+		t.Run(reason, func(t *testing.T) {
+			w := newWorld(t)
+			w.made()
+			w.outside.Fail(func(c fake.Call) error {
+				if c.Method == "Observe" {
+					return fmt.Errorf("%w: do this", err)
+				}
+				return nil
+			})
+			w.settle()
+			w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable) // it still responds
+			w.answer(cluster.Probe{Failing: "connection refused"})
+			w.settle()
+			w.expect(v1alpha1.ConditionReady, "False", v1alpha1.ReasonProbeFailed)
+			w.expect(v1alpha1.ConditionEtcdHealthy, "Unknown", v1alpha1.ReasonNotObserved)
+		})
+	}
+}
+
 func TestUpgradeAndUpdate(t *testing.T) {
 	w := newWorld(t)
 	w.made()
