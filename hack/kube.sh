@@ -36,5 +36,5 @@ mkdir -p "$(dirname "$file")"
 # A kwok compiles with few Kubernetes versions, and that of the default version works with all.
 tags=
 [ "$modfile" = go.mod ] || tags=nokwok
-CGO_ENABLED=0 go build -modfile="$modfile" -tags "$tags" -trimpath -ldflags "$flags" -o "$file.new" .
+CGO_ENABLED=0 ../hack/build.sh "$file.new" -modfile="$modfile" -tags "$tags" -trimpath -ldflags "$flags" .
 mv "$file.new" "$file"

@@ -73,8 +73,7 @@ const containerdTemplate = `version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
 temp = "/var/lib/containerd/tmp"
-disabled_plugins = ["io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.blockfile",
-  "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs", "io.containerd.internal.v1.tracing"
+disabled_plugins = ["io.containerd.snapshotter.v1.blockfile", "io.containerd.snapshotter.v1.erofs", "io.containerd.differ.v1.erofs"
   {{- if eq .Snapshotter "native"}}, "io.containerd.snapshotter.v1.overlayfs"{{end}}]
 
 [grpc]
