@@ -3,6 +3,7 @@
 package atomicfile
 
 import (
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"os"
@@ -44,6 +45,15 @@ func Write(path string, data []byte, durability Durability) error {
 		return SyncDir(filepath.Dir(path))
 	}
 	return nil
+}
+
+// WriteJSON replaces the file at path by v as JSON, as Write does.
+func WriteJSON(path string, v any, durability Durability) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return &fs.PathError{Op: "write", Path: path, Err: err}
+	}
+	return Write(path, append(data, '\n'), durability)
 }
 
 // Reserve sets aside space for the next Write to path, which succeeds on a full disk if it has no more than size bytes and

@@ -11,6 +11,18 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
+// What cannot be written as JSON leaves the file as it is, and the error names it.
+func TestWriteJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := WriteJSON(path, map[string]int{"a": 1}, Durable); err != nil {
+		t.Fatal(err)
+	}
+	err := WriteJSON(path, func() {}, Durable)
+	if got := content(t, path); err == nil || !strings.Contains(err.Error(), path) || got != "{\n  \"a\": 1\n}\n" {
+		t.Errorf("%v, the file is %q", err, got)
+	}
+}
+
 // content returns what is in a file; "" if there is none.
 func content(t *testing.T, path string) string {
 	t.Helper()

@@ -78,11 +78,7 @@ func linkFile(dir string) string { return filepath.Join(dir, "console.json") }
 
 // Save writes the link to the data directory of an instance.
 func (l Link) Save(dir string) error {
-	raw, err := json.Marshal(l)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(linkFile(dir), raw, atomicfile.Volatile)
+	return atomicfile.WriteJSON(linkFile(dir), l, atomicfile.Volatile)
 }
 
 // ReadLink returns the link that a process of an instance has saved; nil if it serves no console.

@@ -88,11 +88,7 @@ func loadState(dir layout) (state, error) {
 }
 
 func saveState(dir layout, s state) error {
-	data, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(dir.stateFile(), append(data, '\n'), atomicfile.Durable)
+	return atomicfile.WriteJSON(dir.stateFile(), s, atomicfile.Durable)
 }
 
 // The candidate ports are below the kernel's range of ephemeral ports, so that outgoing connections do not take our

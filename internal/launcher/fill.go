@@ -162,7 +162,7 @@ func (f *filler) restore(ctx context.Context) error {
 		}
 		decided.Memory = &savedMemory{Memory: *f.fill.Memory, Epoch: f.fill.Epoch}
 	}
-	if err := writeRestoring(record, decided); err != nil {
+	if err := atomicfile.WriteJSON(record, decided, atomicfile.Durable); err != nil {
 		return fmt.Errorf("record the restore: %w", err)
 	}
 	step("restore decided")
@@ -207,7 +207,7 @@ func (l *launcher) finishRestore(disks []Disk) error {
 			return err
 		}
 		decided.Disks, decided.Memory = nil, nil
-		if err := writeRestoring(path, decided); err != nil {
+		if err := atomicfile.WriteJSON(path, decided, atomicfile.Durable); err != nil {
 			return fmt.Errorf("record the restore: %w", err)
 		}
 		step("restore done")
@@ -232,12 +232,8 @@ func (l *launcher) restoreMemory(disks []Disk, saved *savedMemory) error {
 	if err == nil {
 		saved.Files, err = savedmemory.Stamp(l.dirs.Disk, paths)
 	}
-	var raw []byte
 	if err == nil {
-		raw, err = json.Marshal(saved)
-	}
-	if err == nil {
-		err = atomicfile.Write(filepath.Join(l.dirs.Disk, memoryRecord), raw, atomicfile.Durable)
+		err = atomicfile.WriteJSON(filepath.Join(l.dirs.Disk, memoryRecord), saved, atomicfile.Durable)
 	}
 	if err != nil {
 		return fmt.Errorf("put the memory of the snapshot in place: %w", err)
@@ -261,15 +257,6 @@ func readRestoring(path string) (*restoring, error) {
 		return nil, fmt.Errorf("the file %s on the volume of a disk is damaged: %w", restoreFile, err)
 	}
 	return &last, nil
-}
-
-// writeRestoring writes the last restore of a machine, durably.
-func writeRestoring(path string, last *restoring) error {
-	raw, err := json.Marshal(last)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(path, raw, atomicfile.Durable)
 }
 
 // checkRestored fails if the disks of a machine, whose volumes are locked, are those of before a restore and of the snapshot.

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 )
@@ -51,7 +52,7 @@ func (f *filler) forkMemory(ctx context.Context) error {
 	if err := f.restoreMemory(f.fill.Disks, &savedMemory{Memory: *f.fill.Memory, Epoch: f.fill.Epoch, GuestOf: f.fill.Of}); err != nil {
 		return err
 	}
-	if err := writeRestoring(record, &restoring{Token: f.fill.Epoch}); err != nil {
+	if err := atomicfile.WriteJSON(record, &restoring{Token: f.fill.Epoch}, atomicfile.Durable); err != nil {
 		return fmt.Errorf("record that the machine has the memory of the snapshot: %w", err)
 	}
 	step("fork recorded")

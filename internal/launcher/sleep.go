@@ -145,11 +145,7 @@ func (l *launcher) writeMemory(ctx context.Context, conn *qmp.Client, saved *sav
 		return err
 	}
 	saved.At = time.Now().UTC()
-	raw, err := json.Marshal(saved)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(l.dirs.Disk, memoryRecord), raw, atomicfile.Durable)
+	return atomicfile.WriteJSON(filepath.Join(l.dirs.Disk, memoryRecord), saved, atomicfile.Durable)
 }
 
 // command runs a command of QEMU that has to succeed. It has long: to let the processors run, QEMU opens the disks for writing.

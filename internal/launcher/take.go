@@ -257,9 +257,5 @@ func (t *Taken) finish(dir string) error {
 		return err
 	}
 	step("copies durable")
-	raw, err := json.Marshal(t)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(dir, takenFile), raw, atomicfile.Durable)
+	return atomicfile.WriteJSON(filepath.Join(dir, takenFile), t, atomicfile.Durable)
 }

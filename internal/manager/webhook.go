@@ -78,9 +78,6 @@ func (w *Webhook) validate(wrong func(flag string, value any, why string, args .
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,verbs=create
 // +kubebuilder:rbac:namespace=keelson-system,groups="",resources=secrets,resourceNames=keelson-webhook-ca,verbs=get;update
 
-// keepsSecret reports whether the manager keeps the authority of the certificates, in a Secret.
-func (w *Webhook) keepsSecret() bool { return serving.IsOn(w.Address) && w.CertDir == "" && !w.Direct }
-
 // requirements are what keeping the certificates takes.
 func (w *Webhook) requirements() []preflight.Requirement {
 	if !serving.IsOn(w.Address) || w.CertDir != "" {

@@ -52,11 +52,7 @@ func WriteConfig(directory string, config Config) error {
 }
 
 func storeConfig(directory string, config Config) error {
-	data, err := json.Marshal(config)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(directory, configFile), data, atomicfile.Volatile)
+	return atomicfile.WriteJSON(filepath.Join(directory, configFile), config, atomicfile.Volatile)
 }
 
 // readConfig returns the stored configuration.

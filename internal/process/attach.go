@@ -86,7 +86,7 @@ func (r record) startOf(child identity) *running {
 func adoptChild(folder string, rec record, child identity) *running {
 	run := rec.startOf(child)
 	// If it cannot be written, the next manager searches again.
-	_ = writeFile(filepath.Join(folder, runningFile), run, atomicfile.Volatile)
+	_ = atomicfile.WriteJSON(filepath.Join(folder, runningFile), run, atomicfile.Volatile)
 	return run
 }
 

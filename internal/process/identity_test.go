@@ -110,7 +110,7 @@ func TestRecycledPIDIsNeverTouched(t *testing.T) {
 			run := &running{identity: id, Nonce: rec.Nonce}
 			test.change(&rec, run)
 			for name, v := range map[string]any{recordFile: rec, runningFile: run} {
-				if err := writeFile(filepath.Join(folder, name), v, atomicfile.Durable); err != nil {
+				if err := atomicfile.WriteJSON(filepath.Join(folder, name), v, atomicfile.Durable); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -151,7 +151,7 @@ func recordRunning(folder string, run *running, pid int) error {
 	if run.Shim, err = identify(os.Getpid()); err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(folder, runningFile), run, atomicfile.Volatile)
+	return atomicfile.WriteJSON(filepath.Join(folder, runningFile), run, atomicfile.Volatile)
 }
 
 // waitChild waits for the end of the child. It and the start go around os.Process, which costs memory that a shim
@@ -177,7 +177,7 @@ func recordExit(folder string, rec record, log *os.File, status syscall.WaitStat
 	}
 	// A write can fail where space cannot be set aside (copy on write); the disk may get free space.
 	for range 300 {
-		err := writeFile(filepath.Join(folder, exitFile), exit, atomicfile.Durable)
+		err := atomicfile.WriteJSON(filepath.Join(folder, exitFile), exit, atomicfile.Durable)
 		if err == nil {
 			step("shim: exit written")
 			return 0

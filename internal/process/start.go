@@ -177,7 +177,7 @@ func (d *Dir) writeIntent(folder string, rec *record) error {
 	if err := os.MkdirAll(filepath.Dir(rec.Log), 0o700); err != nil {
 		return err
 	}
-	if err := writeFile(filepath.Join(folder, recordFile), rec, atomicfile.Durable); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(folder, recordFile), rec, atomicfile.Durable); err != nil {
 		return err
 	}
 	step("start: intent written")

@@ -112,11 +112,7 @@ func (o *options) record(dir string) error {
 	if !o.noControllers {
 		p.Controllers = o.selected()
 	}
-	raw, err := json.Marshal(p)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(runningFile(dir), raw, atomicfile.Volatile)
+	return atomicfile.WriteJSON(runningFile(dir), p, atomicfile.Volatile)
 }
 
 // ReadProcess returns the record of the process of an instance; nil if it has none.

@@ -64,11 +64,7 @@ func (m *machine) read() {
 // disk must not prevent a stop.
 func (m *machine) save() {
 	m.record.Host = m.d.engine.DaemonHost()
-	raw, err := json.MarshalIndent(&m.record, "", "  ")
-	if err == nil {
-		err = atomicfile.Write(m.recordPath(), append(raw, '\n'), atomicfile.Durable)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(m.recordPath(), &m.record, atomicfile.Durable); err != nil {
 		m.d.options.Log.Error(err, "Failed to write the record of a machine", "file", m.recordPath())
 	}
 }

@@ -131,11 +131,7 @@ func readDefinition(dir string) (definition, error) {
 
 // write replaces the definition in a folder atomically and durably.
 func (def *definition) write(dir string) error {
-	raw, err := json.MarshalIndent(def, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(dir, definitionFile), append(raw, '\n'), atomicfile.Durable)
+	return atomicfile.WriteJSON(filepath.Join(dir, definitionFile), def, atomicfile.Durable)
 }
 
 // hardwareAddress returns the address of the network card. It contains the IPv4 address of the machine, so that no other machine on

@@ -270,25 +270,15 @@ func (m *machine) retainDisk(path, name string) error {
 		return nil
 	}
 	dir := filepath.Join(m.d.retainedDir(), m.id.Namespace, m.id.Name)
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = giveFile(path, nil)
-	}
-	if err == nil {
-		// Nobody else uses this UID, so the name stays free.
-		target := filepath.Join(dir, fmt.Sprintf("%s.%s.qcow2", m.id.UID, name))
-		for n := 2; ; n++ {
-			if _, statErr := os.Lstat(target); statErr != nil {
-				break
-			}
-			target = filepath.Join(dir, fmt.Sprintf("%s.%s.%d.qcow2", m.id.UID, name, n))
+	// Nobody else uses this UID, so the name stays free.
+	target := filepath.Join(dir, fmt.Sprintf("%s.%s.qcow2", m.id.UID, name))
+	for n := 2; ; n++ {
+		if _, err := os.Lstat(target); err != nil {
+			break
 		}
-		err = os.Rename(path, target)
+		target = filepath.Join(dir, fmt.Sprintf("%s.%s.%d.qcow2", m.id.UID, name, n))
 	}
-	if err == nil {
-		err = atomicfile.SyncDir(dir)
-	}
-	if err != nil {
+	if err := retainFile(path, target); err != nil {
 		return fmt.Errorf("retain the disk %s: %w", name, err)
 	}
 	step("disk of spec.disks retained")

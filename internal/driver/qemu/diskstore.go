@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -311,18 +310,8 @@ func (v *virtualDisk) retain() error {
 	if _, err := os.Lstat(v.path()); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	dir := filepath.Join(v.d.retainedDir(), v.id.Namespace, v.id.Name)
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = giveFile(v.path(), nil)
-	}
-	if err == nil {
-		err = os.Rename(v.path(), filepath.Join(dir, string(v.id.UID)+".qcow2"))
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(dir)
-	}
-	if err != nil {
+	to := filepath.Join(v.d.retainedDir(), v.id.Namespace, v.id.Name, string(v.id.UID)+".qcow2")
+	if err := retainFile(v.path(), to); err != nil {
 		return fmt.Errorf("retain the disk %s: %w", v.id.Name, err)
 	}
 	step("virtual disk retained")

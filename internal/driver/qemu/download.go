@@ -48,9 +48,6 @@ func (i *images) download(ctx context.Context, from source, progress func(string
 	} else if err != nil {
 		return err
 	}
-	if err := part.Sync(); err != nil {
-		return err
-	}
 	if err := i.publish(part.Name(), from.digest); err != nil {
 		return err
 	}
@@ -67,10 +64,7 @@ func (i *images) publish(part, digest string) error {
 		// Machines may already use the file.
 		return errors.Join(errArrived, os.Remove(part))
 	}
-	if err := os.Rename(part, path); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(i.dir)
+	return atomicfile.Place(part, path)
 }
 
 // fetch downloads the missing part of a file. A server does not have to announce the size of its response: a file that becomes too

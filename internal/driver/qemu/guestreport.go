@@ -34,11 +34,7 @@ func readGuestReport(dir, run string) *guestReport {
 
 // write writes the report to a folder. It is only used while the process runs, so it need not survive a power failure.
 func (a *guestReport) write(dir string) error {
-	raw, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(dir, answerFile), append(raw, '\n'), atomicfile.Volatile)
+	return atomicfile.WriteJSON(filepath.Join(dir, answerFile), a, atomicfile.Volatile)
 }
 
 // saveGuestReport persists a response of the guest if it differs from the last one.

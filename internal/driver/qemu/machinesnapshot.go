@@ -121,11 +121,7 @@ func readSnapshotDefinition(dir string) (snapshotDefinition, error) {
 
 // write makes def the definition, durably; s.mu is held.
 func (s *machineSnapshot) write(def *snapshotDefinition) error {
-	raw, err := json.MarshalIndent(def, "", "  ")
-	if err == nil {
-		err = atomicfile.Write(filepath.Join(s.dir, snapshotDefinitionFile), append(raw, '\n'), atomicfile.Durable)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(s.dir, snapshotDefinitionFile), def, atomicfile.Durable); err != nil {
 		return fmt.Errorf("record the snapshot %s: %w", s.id.Name, err)
 	}
 	s.def = *def

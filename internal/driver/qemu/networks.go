@@ -154,11 +154,7 @@ func (r *networkRecord) write(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	raw, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(filepath.Join(dir, networkFile), append(raw, '\n'), atomicfile.Durable)
+	return atomicfile.WriteJSON(filepath.Join(dir, networkFile), r, atomicfile.Durable)
 }
 
 // claim gives a machine an address in the network of its namespace. The caller records it. The machine keeps it for its

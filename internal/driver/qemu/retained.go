@@ -27,22 +27,26 @@ func (m *machine) retain() error {
 	if _, err := os.Lstat(m.path(diskFile)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	dir := filepath.Join(m.d.retainedDir(), m.id.Namespace, m.id.Name)
-	err := os.MkdirAll(dir, 0o700)
-	if err == nil {
-		err = giveFile(m.path(diskFile), nil)
-	}
-	if err == nil {
-		err = os.Rename(m.path(diskFile), filepath.Join(dir, string(m.id.UID)+".qcow2"))
-	}
-	if err == nil {
-		err = atomicfile.SyncDir(dir)
-	}
-	if err != nil {
+	to := filepath.Join(m.d.retainedDir(), m.id.Namespace, m.id.Name, string(m.id.UID)+".qcow2")
+	if err := retainFile(m.path(diskFile), to); err != nil {
 		return fmt.Errorf("retain the disk: %w", err)
 	}
 	step("disk retained")
 	return nil
+}
+
+// retainFile moves a disk durably, and gives it to the user of the manager.
+func retainFile(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		return err
+	}
+	if err := giveFile(from, nil); err != nil {
+		return err
+	}
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // Retained implements backend.Retainer.

@@ -266,11 +266,7 @@ func (t *templates) removeLocked(found *template) {
 
 // add records a template whose files are in the directory making, and makes room for it.
 func (t *templates) add(made *template) error {
-	raw, err := json.Marshal(made)
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(t.path(makingDir, templateFile), raw, atomicfile.Durable); err != nil {
+	if err := atomicfile.WriteJSON(t.path(makingDir, templateFile), made, atomicfile.Durable); err != nil {
 		return err
 	}
 	t.mu.Lock()

@@ -98,11 +98,7 @@ func readDiskDefinition(dir string) (diskDefinition, error) {
 
 // write makes def the definition, durably; v.mu is held.
 func (v *virtualDisk) write(def *diskDefinition) error {
-	raw, err := json.MarshalIndent(def, "", "  ")
-	if err == nil {
-		err = atomicfile.Write(filepath.Join(v.dir, diskDefinitionFile), append(raw, '\n'), atomicfile.Durable)
-	}
-	if err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(v.dir, diskDefinitionFile), def, atomicfile.Durable); err != nil {
 		return fmt.Errorf("record the disk %s: %w", v.id.Name, err)
 	}
 	v.def = *def

@@ -216,19 +216,10 @@ func readApplied(dir string) (*applied, error) {
 
 func writeApplied(dir string, d desire, rotation string) error {
 	note := applied{Hash: d.hash, Config: d.config, Version: d.version, Rotation: rotation}
-	if err := writeNote(filepath.Join(dir, appliedFile), note); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(dir, appliedFile), note, atomicfile.Durable); err != nil {
 		return fmt.Errorf("write the last applied state: %w", err)
 	}
 	return nil
-}
-
-// writeNote replaces a file durably.
-func writeNote(path string, note any) error {
-	data, err := json.Marshal(note)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(path, data, atomicfile.Durable)
 }
 
 // hasData reports whether a data directory contains an etcd database.

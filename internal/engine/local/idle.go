@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
@@ -22,7 +23,7 @@ func (e *Engine) markIdle(uid types.UID) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	if err := writeNote(path, struct{}{}); err != nil {
+	if err := atomicfile.WriteJSON(path, struct{}{}, atomicfile.Durable); err != nil {
 		return fmt.Errorf("mark the cluster as idle: %w", err)
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -39,7 +40,7 @@ func writeOwner(dir string, o owner) error {
 	if o.ManagementClusterUID == "" || readOwner(dir) == o {
 		return nil
 	}
-	if err := writeNote(filepath.Join(dir, ownerFile), o); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(dir, ownerFile), o, atomicfile.Durable); err != nil {
 		return fmt.Errorf("write the owner of the cluster: %w", err)
 	}
 	return nil

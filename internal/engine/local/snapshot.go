@@ -149,7 +149,7 @@ func (e *Engine) takeInto(ctx context.Context, place, binary, from string, taken
 	}
 	step("saved")
 	taken.Revision, taken.Services, taken.Size = etcd.Revision, etcd.Services, size
-	if err := writeNote(filepath.Join(place, snapshotRecord), taken); err != nil {
+	if err := atomicfile.WriteJSON(filepath.Join(place, snapshotRecord), taken, atomicfile.Durable); err != nil {
 		return taken, fmt.Errorf("write the record of the snapshot: %w", err)
 	}
 	step("recorded")

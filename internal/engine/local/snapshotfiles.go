@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/internal/atomicfile"
 )
 
 // OpenSnapshot implements store.Files. The record is a JSON document.
@@ -50,7 +52,7 @@ func (e *Engine) AddSnapshot(uid types.UID, content []byte, write func(io.Writer
 			return err
 		}
 		step("saved")
-		if err := writeNote(filepath.Join(place, snapshotRecord), added); err != nil {
+		if err := atomicfile.WriteJSON(filepath.Join(place, snapshotRecord), added, atomicfile.Durable); err != nil {
 			return fmt.Errorf("write the record of the snapshot: %w", err)
 		}
 		step("recorded")

@@ -1,6 +1,8 @@
 package local_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -46,7 +48,8 @@ func TestSnapshotOfAnotherHost(t *testing.T) {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
 	saved, data, err := engine.OpenSnapshot(uid)
-	if err != nil || string(saved) != string(record) {
+	var compact bytes.Buffer
+	if err := errors.Join(err, json.Compact(&compact, saved)); err != nil || compact.String() != string(record) {
 		t.Fatalf("the record for a store: %s, %v", saved, err)
 	}
 	content, err := io.ReadAll(data)
