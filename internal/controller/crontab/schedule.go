@@ -149,9 +149,17 @@ func scheduleHash(spec *stablev1.CronTabSpec) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// due returns when the run of a scheduled time should start.
+// due returns when the run of a scheduled time should start: before the next scheduled time, so that
+// a jitter longer than the interval drops no runs.
 func (t *schedule) due(scheduled time.Time) time.Time {
-	return scheduled.Add(cron.Jitter(t.key, scheduled, t.jitter))
+	limit := t.jitter
+	if limit == 0 {
+		return scheduled
+	}
+	if next, ok := t.plan.Next(scheduled); ok {
+		limit = min(limit, next.Sub(scheduled)-time.Millisecond)
+	}
+	return scheduled.Add(cron.Jitter(t.key, scheduled, limit))
 }
 
 // next returns the first scheduled time after a time; false if there is none.
@@ -163,28 +171,16 @@ func (t *schedule) contains(at time.Time) bool {
 	return ok && next.Equal(at)
 }
 
-// lastDue returns the last scheduled time after a time such that it and all before it are due;
-// false if there is none.
+// lastDue returns the last scheduled time after a time whose run is due; false if there is none.
 func (t *schedule) lastDue(after, now time.Time) (time.Time, bool) {
-	// These are due whatever their jitter.
-	last, ok := t.plan.Prev(now.Add(-t.jitter).Add(time.Nanosecond))
-	if ok && !last.After(after) {
-		last, ok = time.Time{}, false
+	last, ok := t.plan.Prev(now.Add(time.Nanosecond))
+	if ok && t.due(last).After(now) {
+		last, ok = t.plan.Prev(last)
 	}
-	if t.jitter == 0 {
-		return last, ok
+	if !ok || !last.After(after) {
+		return time.Time{}, false
 	}
-	from := after
-	if ok {
-		from = last
-	}
-	for scheduled := range t.plan.Between(from, now) {
-		if t.due(scheduled).After(now) {
-			break
-		}
-		last, ok = scheduled, true
-	}
-	return last, ok
+	return last, true
 }
 
 // latest returns the last n scheduled times in (after, upTo], in order.
