@@ -124,7 +124,7 @@ func TestChangesOfARunningMachine(t *testing.T) {
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	w.run(machine)
 	w.eventually("the guest answers", answers)
-	machine.Hash, machine.DiskBytes, machine.MilliCPU, machine.MemoryBytes = "2", 128<<20, 2000, 96<<20
+	machine.Hash, machine.DiskBytes, machine.MilliCPU, machine.MemoryBytes = "2", 128<<20, 2000, 112<<20
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	if server := w.server(); len(server.Pending) > 0 || server.Hash != "2" {
 		t.Errorf("after changes that need no restart: %+v", server)

@@ -108,7 +108,7 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 	if !w.wasInstant(first) {
 		t.Error("the second start was no start from the template")
 	}
-	first.Hash, first.MemoryBytes = "2", 96<<20
+	first.Hash, first.MemoryBytes = "2", 112<<20
 	w.do(w.driver.Reconfigure(t.Context(), first))
 	if pending := w.server().Pending; !slices.Equal(pending, []string{"resource.memory"}) {
 		t.Errorf("with memory that is shared and should shrink, pending are %v", pending)
