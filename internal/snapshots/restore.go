@@ -18,8 +18,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// previousValid is how old the snapshot of the present state may be when a restore begins. If it is older, the restore was
-// interrupted, and another one is made: the state may have changed since.
+// previousValid is how old the snapshot of the present state may be when a restore begins. If it is older, the restore was delayed
+// before it began, and another one is made: the state may have changed since.
 const previousValid = 15 * time.Minute
 
 // RestoreSpec is spec.restore. The types of the API convert to it.
@@ -56,6 +56,9 @@ type Restore struct {
 	Unusable string
 	// Previous is the snapshot of the state before; nil if it does not exist.
 	Previous *Snapshot
+	// Begun means that the restore has begun and not ended: what is restored may be in either state, so the snapshot of the state before is the
+	// only copy of that.
+	Begun bool
 	// Grace is how long it takes to stop what is restored.
 	Grace time.Duration
 }
@@ -90,6 +93,9 @@ func (r *Restore) IsDue(now time.Time) bool {
 	if !r.IsRequested() || r.Unusable != "" || r.Idle != nil {
 		return false
 	}
+	if r.Begun {
+		return true // whatever its age
+	}
 	if !r.KeepsCurrent() {
 		return !r.isPending() // it must not be taken after the restore
 	}
@@ -121,7 +127,7 @@ func (r *Restore) PreviousName() string {
 // DecidePrevious decides about the snapshot of the present state, given whether the restore is due.
 func (r *Restore) DecidePrevious(isDue bool) PreviousAction {
 	switch {
-	case !r.IsRequested() || r.Unusable != "" || isDue && r.KeepsCurrent():
+	case !r.IsRequested() || r.Unusable != "" || r.Begun || isDue && r.KeepsCurrent():
 		return PreviousKeep
 	case r.Previous != nil && !r.isOwn() && r.KeepsCurrent():
 		return PreviousBlocked

@@ -41,6 +41,7 @@ func restoreOf(vm *v1alpha1.VirtualMachine, observed *observation) *snapshots.Re
 	}
 	if spec := vm.Spec.Restore; spec != nil {
 		r.Spec = ptr.To(snapshots.RestoreSpec(*spec))
+		r.Begun = observed.server != nil && observed.server.Restoring != "" && observed.server.Restoring == spec.RequestedAt
 	}
 	return r
 }

@@ -235,12 +235,30 @@ func TestRestoreThatWaits(t *testing.T) {
 	w.expectCalls("RestoreServer")
 }
 
+// A restore that was begun goes on, however long it waits, and the only copy of the disks before it is kept.
+func TestRestoreThatWaitsForLong(t *testing.T) {
+	w := newFixture(t)
+	w.create(withAction(v1alpha1.ActionStopped))
+	w.snapshot("a", "vm")
+	w.change(restoring("a", "1", true))
+	w.reconcileUntilStable()
+	w.takeSnapshots()
+	w.backend.DelayRestore(w.uid(), "1") // a driver was asked, and then the manager was away
+	kept := w.previous()[0].UID
+	w.advance(time.Hour)
+	w.reconcileUntilStable()
+	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
+	if all := w.previous(); len(all) != 1 || all[0].UID != kept {
+		t.Errorf("snapshots: %+v", all)
+	}
+}
+
 // A restore that waits is withdrawn when it is not wanted any more, also if the machine stays off.
 func TestRestoreIsWithdrawn(t *testing.T) {
 	w := newFixture(t)
 	w.create(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
-	w.backend.DelayRestore(w.uid())
+	w.backend.DelayRestore(w.uid(), "1")
 	w.reconcileUntilStable()
 	w.expectCalls("Create", "RestoreServer")
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)

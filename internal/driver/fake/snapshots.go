@@ -60,7 +60,7 @@ func (d *Driver) RestoreServer(_ context.Context, id backend.Identity, restore b
 	case s.IsOn():
 		return fmt.Errorf("server %s is on", id.UID)
 	case restore.Token == "":
-		s.RestoreWaits = false
+		s.RestoreWaits, s.Restoring = false, ""
 		return nil
 	case s.Restored == restore.Token:
 		return nil
@@ -68,7 +68,7 @@ func (d *Driver) RestoreServer(_ context.Context, id backend.Identity, restore b
 	failure := d.failedRestore
 	d.failedRestore = nil
 	return d.do(s, backend.TaskRestore, func() {
-		s.FailedRestore = nil
+		s.FailedRestore, s.RestoreWaits, s.Restoring = nil, false, ""
 		if failure != nil {
 			s.FailedRestore = &backend.FailedRestore{Token: restore.Token, Err: failure}
 			return
@@ -85,8 +85,10 @@ func (d *Driver) RestoreServer(_ context.Context, id backend.Identity, restore b
 	})
 }
 
-// DelayRestore makes a server one whose restore waits.
-func (d *Driver) DelayRestore(uid types.UID) { d.with(uid, func(s *server) { s.RestoreWaits = true }) }
+// DelayRestore makes a server one whose restore was begun and waits.
+func (d *Driver) DelayRestore(uid types.UID, token string) {
+	d.with(uid, func(s *server) { s.RestoreWaits, s.Restoring = true, token })
+}
 
 // FailRestore makes the next restore fail.
 func (d *Driver) FailRestore(err error) {

@@ -163,6 +163,7 @@ func describeFill(s *backend.Server, rec *record, pod *corev1.Pod, now time.Time
 		failure, _ := endOfFill(pod)
 		s.Ended = &backend.Ended{Run: string(pod.UID), Cause: backend.CauseCreateFailed, Message: failure, At: endedAt(pod, now)}
 	}
+	s.Restoring = rec.Fill.Token
 	s.RestoreWaits = task == backend.TaskRestore && s.Task == backend.TaskNone
 }
 

@@ -215,6 +215,9 @@ func (m *machine) snapshot() backend.Server {
 	if m.task != nil {
 		s.Task, s.Progress = m.task.kind, m.task.progress
 	}
+	if m.def.Restoring != nil {
+		s.Restoring = m.def.Restoring.Token
+	}
 	s.Disks = m.pendingDisks()
 	if !m.def.Created || s.Task == backend.TaskCreate {
 		s.State = backend.StateAbsent

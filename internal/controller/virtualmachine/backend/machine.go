@@ -199,6 +199,9 @@ type Server struct {
 	// failed and has changed nothing; nil if not.
 	Restored      string
 	FailedRestore *FailedRestore
+	// Restoring is the token of a restore that was begun and has not ended, however long ago: the disks may be those before it or after it.
+	// Empty if there is none.
+	Restoring string
 	// RestoreWaits means that a restore was requested and is not in progress, for example because the backend has no room for it. The next
 	// call of SnapshotStore.RestoreServer continues it, or withdraws it.
 	RestoreWaits bool
