@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/driver/seed"
 )
 
@@ -48,26 +49,16 @@ func findImage(dir string) (*image, error) {
 		switch len(files) {
 		case 0:
 		case 1:
-			format, err := formatOf(files[0])
+			format, err := diskimage.Examine(files[0], "")
+			if err != nil {
+				err = fmt.Errorf("the disk in spec.image.container: %w", err)
+			}
 			return &image{path: files[0], format: format}, err
 		default:
 			return nil, fmt.Errorf("spec.image.container has several files in the folder of its disk: %s. It must have one, as /disk/NAME", strings.Join(files, ", "))
 		}
 	}
 	return nil, errors.New("spec.image.container has no disk: it must have one file, as /disk/NAME, in the format qcow2 or raw")
-}
-
-func formatOf(path string) (format string, err error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	magic := make([]byte, 4)
-	if _, err := io.ReadFull(file, magic); err == nil && bytes.Equal(magic, []byte("QFI\xfb")) {
-		return "qcow2", nil
-	}
-	return "raw", nil
 }
 
 // makeSeed writes the seed of the machine.

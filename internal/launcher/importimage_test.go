@@ -127,7 +127,7 @@ func TestImportFails(t *testing.T) {
 	copy(backed, "QFI\xfb\x00\x00\x00\x03\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x04")
 	larger := make([]byte, 512)
 	copy(larger, "QFI\xfb\x00\x00\x00\x03")
-	larger[28] = 0x10 // 256 MiB
+	larger[23], larger[28] = 16, 0x10 // clusters of 64 KiB, 256 MiB
 	for name, test := range map[string]struct {
 		content, path, digest, want string
 		kept                        bool

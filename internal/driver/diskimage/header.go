@@ -16,13 +16,22 @@ const (
 	Raw   = "raw"
 )
 
-// otherFormats are signatures of other formats that qemu-img would detect. Some name further files,
-// which it would open.
-var otherFormats = []struct {
+// signature is what files of a format have at an offset.
+type signature struct {
 	name   string
 	offset int
 	magic  string
-}{
+}
+
+// packedFormats are signatures of compressed files and archives, in which many images are published.
+var packedFormats = []signature{
+	{"gzip", 0, "\x1f\x8b\x08"}, {"xz", 0, "\xfd7zXZ\x00"}, {"zstd", 0, "\x28\xb5\x2f\xfd"}, {"bzip2", 0, "BZh"}, {"lz4", 0, "\x04\x22\x4d\x18"},
+	{"lzip", 0, "LZIP"}, {"zip", 0, "PK\x03\x04"}, {"7z", 0, "7z\xbc\xaf\x27\x1c"}, {"rar", 0, "Rar!\x1a\x07"}, {"tar", 257, "ustar"},
+}
+
+// otherFormats are signatures of other formats that qemu-img would detect. Some name further files,
+// which it would open.
+var otherFormats = []signature{
 	{"vmdk", 0, "# Disk DescriptorFile"}, {"vmdk", 0, "KDMV"}, {"vmdk", 0, "COWD"},
 	{"vhdx", 0, "vhdxfile"}, {"vpc", 0, "conectix"}, {"vdi", 64, "\x7f\x10\xda\xbe"}, {"qed", 0, "QED\x00"},
 	{"parallels", 0, "WithoutFreeSpace"}, {"parallels", 0, "WithouFreSpacExt"}, {"luks", 0, "LUKS\xba\xbe"},
@@ -62,20 +71,31 @@ var (
 // shows. It opens only the file itself; qemu-img would also open files that the image names, as the
 // manager.
 func Examine(path, declared string) (string, error) {
-	begin, err := readBegin(path)
+	file, err := os.Open(path)
 	if err != nil {
 		return "", err
 	}
-	return examineBegin(begin, declared)
+	defer file.Close()
+	begin, err := readBegin(file)
+	if err != nil {
+		return "", err
+	}
+	format, err := examineBegin(begin, declared)
+	if err != nil {
+		return "", err
+	}
+	if format == Qcow2 {
+		header, err := parseHeader(begin)
+		if err == nil && header.Magic == Qcow2Magic {
+			err = checkClusters(file, &header)
+		}
+		return format, err
+	}
+	return format, checkRaw(file, begin, declared)
 }
 
 // readBegin returns the beginning of a file, as far as it matters here.
-func readBegin(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
+func readBegin(file *os.File) ([]byte, error) {
 	begin := make([]byte, 1024)
 	n, err := io.ReadFull(file, begin)
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
@@ -84,9 +104,40 @@ func readBegin(path string) ([]byte, error) {
 	return begin[:n], nil
 }
 
+// sectorSize is the unit of the size of disks.
+const sectorSize = 512
+
+// checkRaw returns an error if a file whose format is raw cannot be a disk. One that is declared as raw may have any content.
+func checkRaw(file *os.File, begin []byte, declared string) error {
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return err
+	case len(begin) == 0:
+		return errors.New("it is empty: download or copy it again")
+	case declared == Raw:
+		return nil
+	case info.Size()%sectorSize != 0:
+		return fmt.Errorf("it is no disk image: it is not qcow2, and its size of %d bytes is no multiple of %d. If it is a raw disk, set format: raw", info.Size(), sectorSize)
+	case isText(begin):
+		return errors.New("it is no disk image: it is text. If it is a raw disk, set format: raw")
+	}
+	return nil
+}
+
+// isText reports whether bytes have no control characters but white space.
+func isText(content []byte) bool {
+	return bytes.IndexFunc(content, func(r rune) bool { return r < ' ' && r != '\t' && r != '\n' && r != '\r' }) < 0
+}
+
 // ReadHeader returns the header of a disk. In a file of another format, Magic differs.
 func ReadHeader(path string) (Header, error) {
-	begin, err := readBegin(path)
+	file, err := os.Open(path)
+	if err != nil {
+		return Header{}, err
+	}
+	defer file.Close()
+	begin, err := readBegin(file)
 	if err != nil {
 		return Header{}, err
 	}
@@ -99,6 +150,10 @@ func parseHeader(begin []byte) (Header, error) {
 	copy(whole, begin)
 	err := binary.Read(bytes.NewReader(whole), binary.BigEndian, &header)
 	return header, err
+}
+
+func has(begin []byte, offset int, magic string) bool {
+	return len(begin) > offset && bytes.HasPrefix(begin[offset:], []byte(magic))
 }
 
 func examineBegin(begin []byte, declared string) (string, error) {
@@ -122,8 +177,13 @@ func examineBegin(begin []byte, declared string) (string, error) {
 		return Qcow2, nil // qemu-img reports what is wrong with it
 	}
 	for _, other := range otherFormats {
-		if len(begin) > other.offset && bytes.HasPrefix(begin[other.offset:], []byte(other.magic)) {
+		if has(begin, other.offset, other.magic) {
 			return "", fmt.Errorf("its format is %s: %w", other.name, errOtherFormat)
+		}
+	}
+	for _, packed := range packedFormats {
+		if has(begin, packed.offset, packed.magic) {
+			return "", fmt.Errorf("it is packed with %s: unpack it", packed.name)
 		}
 	}
 	return Raw, nil
