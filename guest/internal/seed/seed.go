@@ -88,10 +88,13 @@ func (s *Seed) ignore(what string) {
 	s.Ignored = append(s.Ignored, "the seed's "+what+" is not supported here and was left alone")
 }
 
-// setHostname takes a name that may have a domain.
+// maxLabel is the maximum length of a part of a name in DNS. Linux takes one more.
+const maxLabel = 63
+
+// setHostname takes a name that may have a domain. A host name that is too long is shortened: Linux would refuse it.
 func (s *Seed) setHostname(name string) {
 	if host, domain, _ := strings.Cut(name, "."); host != "" {
-		s.Hostname, s.Domain = host, domain
+		s.Hostname, s.Domain = strings.TrimRight(host[:min(len(host), maxLabel)], "-"), domain
 	}
 }
 

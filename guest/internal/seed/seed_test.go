@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -71,6 +72,16 @@ func TestRead(t *testing.T) {
 			name:     "a fqdn alone",
 			userData: "#cloud-config\nfqdn: two.example.org\n",
 			want:     Seed{Hostname: "two", Domain: "example.org"},
+		},
+		{
+			name:     "a name that is longer than Linux takes",
+			metaData: "local-hostname: " + strings.Repeat("a", 62) + "-cd.example.org\n",
+			want:     Seed{Hostname: strings.Repeat("a", 62), Domain: "example.org"},
+		},
+		{
+			name:     "a name in user-data that is longer than Linux takes",
+			userData: "#cloud-config\nhostname: " + strings.Repeat("b", 70) + "\n",
+			want:     Seed{Hostname: strings.Repeat("b", 63)},
 		},
 		{
 			name: "keys of everybody, each once",
