@@ -48,7 +48,7 @@ func (in *inputs) build() error {
 	if in.modules == "" {
 		in.modules = "/lib/modules/" + release
 	}
-	programs, err := image.CollectPrograms(in.programs, "busybox", "mke2fs", "e2fsck")
+	programs, err := image.CollectPrograms(in.programs, "busybox", "mke2fs", "e2fsck", "resize2fs")
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (in *inputs) build() error {
 // tree returns the content of the initramfs.
 func (in *inputs) tree(programs map[string][]byte, applets []string) (*image.Tree, error) {
 	tree := image.NewTree()
-	for _, directory := range []string{"dev", "etc", "proc", "root", "run", "sys", "tmp", "var/log"} {
+	for _, directory := range []string{"dev", "etc", "mnt", "proc", "root", "run", "sys", "tmp", "var/log"} {
 		tree.Directory(directory, 0o755)
 	}
 	tree.File("etc/os-release", []byte(osRelease), 0o644)

@@ -71,7 +71,7 @@ func TestGuestSeesDisks(t *testing.T) {
 	machine.Hash, machine.Disks = "2", append(machine.Disks, backend.Disk{Name: "data", SizeBytes: 64 << 20})
 	began := time.Now()
 	w.do(w.driver.Reconfigure(t.Context(), machine))
-	w.typed("until [ -b /dev/disk/by-id/virtio-data ]; do sleep 0.1; done; mke2fs -q -F /dev/disk/by-id/virtio-data && mkdir -p /mnt && mount /dev/disk/by-id/virtio-data /mnt && echo kept > /mnt/a && sync && echo written-$((40+2))")
+	w.typed("until [ -b /dev/disk/by-id/virtio-data ]; do sleep 0.1; done; mkfs.ext4 -q /dev/disk/by-id/virtio-data && mount /dev/disk/by-id/virtio-data /mnt && echo kept > /mnt/a && sync && echo written-$((40+2))")
 	w.shows("written-42")
 	t.Logf("the guest had written to it after %v", time.Since(began))
 	w.hasFiles("first", "data")
@@ -80,6 +80,8 @@ func TestGuestSeesDisks(t *testing.T) {
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	w.typed("until [ $(blockdev --getsize64 /dev/disk/by-id/virtio-data) = 134217728 ]; do sleep 0.1; done; echo grown-$((40+2))")
 	w.shows("grown-42")
+	w.typed("resize2fs /dev/disk/by-id/virtio-data && [ $(df -P -m /mnt | tail -n 1 | awk '{print $2}') -gt 100 ] && echo resized-$((40+2))")
+	w.shows("resized-42")
 
 	// The data is there after a new manager and a new run.
 	w.open()
@@ -90,7 +92,7 @@ func TestGuestSeesDisks(t *testing.T) {
 	w.do(w.driver.Start(t.Context(), machine))
 	w.eventually("it runs", is(backend.StateRunning))
 	w.shell()
-	w.typed("mkdir -p /mnt; until mount /dev/disk/by-id/virtio-data /mnt; do sleep 0.1; done; echo $(cat /mnt/a)-after-$((40+2)); umount /mnt")
+	w.typed("until mount /dev/disk/by-id/virtio-data /mnt; do sleep 0.1; done; echo $(cat /mnt/a)-after-$((40+2)); umount /mnt")
 	w.shows("kept-after-42")
 
 	again := w.server().Run
