@@ -28,6 +28,8 @@ const (
 	networkTimeout = 5 * time.Second
 	// networkRetry is the delay after a failed attempt.
 	networkRetry = time.Second
+	// networkCheck is the interval at which the process of a network is asked whether it still works.
+	networkCheck = 10 * time.Second
 	// networkMark is an entry in the environment of the process of a network, by which it is found without its record.
 	networkMark = "KEELSON_NETWORK="
 )
@@ -114,9 +116,12 @@ func (w *namespaceNetwork) follow() {
 		if released {
 			return
 		}
-		var retry <-chan time.Time
-		if err != nil || w.hasProblems() {
-			retry = time.After(networkRetry)
+		var again <-chan time.Time
+		switch {
+		case err != nil || w.hasProblems():
+			again = time.After(networkRetry)
+		case proc != nil:
+			again = time.After(networkCheck)
 		}
 		var ended <-chan struct{}
 		if proc != nil {
@@ -126,7 +131,7 @@ func (w *namespaceNetwork) follow() {
 		case <-w.woken:
 		case <-ended:
 			w.n.d.options.Log.Info("The network of a namespace ended; starting it again", "namespace", w.namespace)
-		case <-retry:
+		case <-again:
 		case <-w.n.d.ctx.Done():
 			return
 		}

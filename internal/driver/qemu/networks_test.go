@@ -228,23 +228,39 @@ func TestLongGuestsDoNotReachTheirHost(t *testing.T) {
 	}()
 	_, port, err := net.SplitHostPort(listener.Addr().String())
 	w.do(err)
-	g := w.boot(named("default", "one", func(m *backend.Machine) {
+	guests := w.boot(named("default", "one", func(m *backend.Machine) {
 		m.Ports = []v1alpha1.Port{{Name: "page", Port: pagePort, Protocol: v1alpha1.ProtocolTCP}}
 		m.Service = true
-	}))[0]
+	}), named("default", "two"))
+	g, other := guests[0], guests[1]
+	// visit is what the guest tries, and reaches another guest with.
+	visit := func(target, port string) { g.exec(fmt.Sprintf("nc -w 2 %s %s < /dev/null", target, port)) }
+	other.exec("(nc -l -p 9999 > /dev/null; touch /run/visited) < /dev/null > /dev/null 2>&1 &")
+	harness.Eventually(t, "the guest reaches another one", func() bool {
+		visit(other.address(), "9999")
+		return other.exec("ls /run/visited") == "/run/visited"
+	})
 	targets := []string{"127.0.0.1", "10.0.2.2", gateway(netip.MustParsePrefix(g.address() + "/22").Masked()).String(), "169.254.169.254", "0.0.0.0", "localhost"}
 	interfaces, err := net.InterfaceAddrs()
 	w.do(err)
 	for _, address := range interfaces {
 		if network, ok := address.(*net.IPNet); ok && network.IP.To4() != nil {
 			targets = append(targets, network.IP.String())
+			// The host itself reaches the listener there.
+			conn, err := net.Dial("tcp", net.JoinHostPort(network.IP.String(), port))
+			w.do(err)
+			<-visits
+			w.do(conn.Close())
 		}
 	}
 	for _, target := range targets {
-		g.exec(fmt.Sprintf("nc -w 2 %s %s < /dev/null", target, port))
+		visit(target, port)
 	}
 	// Nor does it reach the ports of machines at the host.
 	published := netip.MustParseAddrPort(g.server().Endpoints[0].Address)
+	if got, err := page(published.String()); err != nil || !strings.HasSuffix(got, "one") {
+		t.Errorf("the host gets %q, %v", got, err)
+	}
 	for _, target := range targets[1:3] {
 		if got := g.exec(fmt.Sprintf("timeout 3 wget -q -O - http://%s:%d/", target, published.Port())); got == "one" {
 			t.Errorf("it reaches its own port through %s", target)
@@ -267,7 +283,9 @@ func TestLongGuestsDoNotReachTheirHost(t *testing.T) {
 		t.Errorf("the listener on the host was reached from %s", visitor)
 	default:
 	}
-	g.remove()
+	for _, g := range guests {
+		g.remove()
+	}
 	w.expectClean()
 }
 
@@ -478,6 +496,20 @@ func TestLongNetworkIsKilled(t *testing.T) {
 	one.remove()
 	two.remove()
 	w.expectClean()
+}
+
+// A network whose process does not answer is reported, although nothing of it changes.
+func TestLongNetworkIsSuspended(t *testing.T) {
+	w := newFixture(t)
+	w.run(w.firmware())
+	proc, err := w.driver.processes.Find(networkProcess + "default")
+	w.do(err)
+	w.eventually("its network works", func(s *backend.Server) bool { return s.NetworkError == "" })
+	signals.Send(t, proc.PID(), syscall.SIGSTOP)
+	w.eventually("its network does not work", func(s *backend.Server) bool { return s.NetworkError != "" })
+	signals.Send(t, proc.PID(), syscall.SIGCONT)
+	w.eventually("its network works again", func(s *backend.Server) bool { return s.NetworkError == "" })
+	w.remove()
 }
 
 // Addresses are the same for the life of a machine, also in a new manager that has lost the record of the network.
