@@ -64,6 +64,9 @@ func see(foo *v1alpha1.Foo, deployments ...*appsv1.Deployment) observation {
 func deleted(d *appsv1.Deployment)  { d.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }
 func orphaned(d *appsv1.Deployment) { d.OwnerReferences = nil }
 
+// unavailable makes a Deployment one of which a replica is not available yet.
+func unavailable(d *appsv1.Deployment) { d.Status.AvailableReplicas-- }
+
 func scaled(n int32) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Replicas = &n }
 }

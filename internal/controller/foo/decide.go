@@ -41,8 +41,8 @@ type plan struct {
 	current *appsv1.Deployment
 	// differs lists the differences of current.
 	differs []string
-	// renamed are Deployments of an earlier spec.deploymentName. They are deleted after
-	// the Deployment with the current name was written.
+	// renamed are Deployments of an earlier spec.deploymentName. They are deleted when the
+	// Deployment with the current name is available.
 	renamed []*appsv1.Deployment
 }
 
@@ -69,9 +69,8 @@ func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 			p.action = repair
 		}
 	}
-	switch p.action {
-	case keep, create, repair:
-		// Not earlier: the old Deployment serves until the new name is available.
+	if p.action == keep && isAvailable(foo, p.current) {
+		// Not earlier: the old Deployment serves until the new one is available.
 		p.renamed = seen.renamed(foo)
 	}
 	return p

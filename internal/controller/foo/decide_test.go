@@ -82,13 +82,25 @@ func TestDecide(t *testing.T) {
 			want: plan{action: waitForCollection},
 		},
 		{
-			name: "the Foo was renamed: first the new Deployment, then the old one goes",
+			name: "the Foo was renamed: the new Deployment comes first",
 			foo:  renamedFoo,
 			seen: see(renamedFoo, ownedBy(foo)),
-			want: plan{action: create, renamed: []*appsv1.Deployment{ownedBy(foo)}},
+			want: plan{action: create},
 		},
 		{
-			name: "the Foo was renamed and both are there: the old one goes",
+			name: "the Foo was renamed and the new Deployment is not available: the old one goes on serving",
+			foo:  renamedFoo,
+			seen: see(renamedFoo, ownedBy(foo), ownedBy(renamedFoo, unavailable)),
+			want: plan{action: keep, current: ownedBy(renamedFoo, unavailable)},
+		},
+		{
+			name: "the Foo was renamed and somebody scaled the new Deployment: the old one goes on serving",
+			foo:  renamedFoo,
+			seen: see(renamedFoo, ownedBy(foo), ownedBy(renamedFoo, scaled(0))),
+			want: plan{action: repair, current: ownedBy(renamedFoo, scaled(0)), differs: []string{"replicas 0 instead of 3"}},
+		},
+		{
+			name: "the Foo was renamed and the new Deployment is available: the old one goes",
 			foo:  renamedFoo,
 			seen: see(renamedFoo, ownedBy(foo), ownedBy(renamedFoo)),
 			want: plan{action: keep, current: ownedBy(renamedFoo), renamed: []*appsv1.Deployment{ownedBy(foo)}},

@@ -136,6 +136,8 @@ func TestAForeignDeploymentThatComesBetweenIsNeverTouched(t *testing.T) {
 			foreign = w.foreign("web")
 		})
 		w.settle()
+		w.rollOut("web2")
+		w.settle()
 		w.expectUntouched(foreign)
 	})
 }
@@ -182,6 +184,7 @@ func TestACacheThatIsBehindDoesNotUndoARename(t *testing.T) {
 	w := newWorld(t)
 	w.create()
 	w.settle()
+	w.rollOut("web")
 	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
 	w.reconcile()
 	// Another replica becomes the leader. It knows the new Deployments, but the old Foo.
@@ -194,6 +197,7 @@ func TestACacheThatIsBehindDoesNotUndoARename(t *testing.T) {
 		t.Errorf("Reconcile: %v", err)
 	}
 	w.expectUntouched(current)
+	w.rollOut("web2")
 	w.settle()
 	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {
 		t.Errorf("Deployments (-want +got):\n%s", diff)
@@ -330,10 +334,13 @@ func TestAKillAtAnyWrite(t *testing.T) {
 						}()
 						for range 5 {
 							result, _ := w.Reconcile(t.Context(), w.foo())
+							w.rollOutAll()
 							w.pass(result.RequeueAfter)
 						}
 					}()
 					w.restart()
+					w.settle()
+					w.rollOutAll()
 					w.settle()
 					if diff := cmp.Diff(story.names, w.names()); diff != "" {
 						t.Fatalf("step %d: Deployments (-want +got):\n%s", step, diff)

@@ -58,13 +58,15 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.eventually("it is back", func() bool { return w.deployment("web") != nil })
 
 	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
+	w.eventually("the new one is there", func() bool { return w.deployment("web2") != nil })
+	w.rollOut("web2")
 	w.eventually("it is renamed", func() bool { return cmp.Equal(w.names(), []string{"web2"}) })
 
 	w.edit("web2", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
 	w.eventually("it was let go", func() bool { return w.hasReason(v1alpha1.ReasonErrResourceExists) })
 
 	w.edit("web2", func(d *appsv1.Deployment) { d.OwnerReferences = ownedBy(w.foo()).OwnerReferences })
-	w.eventually("it was taken again", func() bool { return w.hasReason(v1alpha1.ReasonProgressing) })
+	w.eventually("it was taken again", func() bool { return w.hasReason(v1alpha1.ReasonAvailable) })
 
 	w.eventually("events were recorded", func() bool {
 		var list eventsv1.EventList

@@ -256,10 +256,13 @@ func TestRename(t *testing.T) {
 	w.settle()
 	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
 	w.wrote()
-	w.reconcile()
-	if diff := cmp.Diff([]harness.Request{{Verb: "create"}, {Verb: "delete"}}, w.wrote()); diff != "" {
-		t.Errorf("the old Deployment went before the new one was there (-want +got):\n%s", diff)
+	w.settle()
+	w.expectReady("False", v1alpha1.ReasonProgressing)
+	if diff := cmp.Diff([]string{"web", "web2"}, w.names()); diff != "" {
+		t.Errorf("the old Deployment serves until the new one is available (-want +got):\n%s", diff)
 	}
+	w.rollOut("web2")
+	w.settle()
 	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {
 		t.Errorf("Deployments (-want +got):\n%s", diff)
 	}
@@ -269,8 +272,7 @@ func TestRename(t *testing.T) {
 	}, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	w.settle()
-	w.expectReady("False", v1alpha1.ReasonProgressing)
+	w.expectReady("True", v1alpha1.ReasonAvailable)
 }
 
 func TestRenameToATakenName(t *testing.T) {
@@ -285,6 +287,8 @@ func TestRenameToATakenName(t *testing.T) {
 		t.Errorf("the old Deployment serves until there is a new one (-want +got):\n%s", diff)
 	}
 	w.do(w.client.Delete(t.Context(), foreign))
+	w.settle()
+	w.rollOut("web2")
 	w.settle()
 	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {
 		t.Errorf("Deployments (-want +got):\n%s", diff)

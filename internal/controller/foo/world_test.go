@@ -152,6 +152,14 @@ func (w *world) rollOut(name string) {
 	}))
 }
 
+// rollOutAll rolls out all Deployments.
+func (w *world) rollOutAll() {
+	w.Helper()
+	for _, name := range w.names() {
+		w.rollOut(name)
+	}
+}
+
 // reconcile reconciles the Foo shop once.
 func (w *world) reconcile() reconcile.Result {
 	w.Helper()
