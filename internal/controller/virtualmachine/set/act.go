@@ -66,8 +66,8 @@ func (r *Reconciler) checkLive(ctx context.Context, set *v1alpha1.VirtualMachine
 func (r *Reconciler) create(ctx context.Context, set *v1alpha1.VirtualMachineSet, number int32, hash string) error {
 	machine := newMachine(set, number, hash)
 	for _, disk := range newDisks(set, machine.Name) {
-		if err := r.client.Create(ctx, disk, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
-			return kube.Named(err, "create", "VirtualDisk", disk.Namespace, disk.Name)
+		if err := r.createDisk(ctx, disk); err != nil {
+			return err
 		}
 	}
 	err := r.client.Create(ctx, machine, client.FieldOwner(kube.FieldManager))
@@ -79,6 +79,22 @@ func (r *Reconciler) create(ctx context.Context, set *v1alpha1.VirtualMachineSet
 	}
 	r.status.Created()
 	r.tell(ctx, set, machine, v1alpha1.ReasonMachineCreated, "CreateMachine", "Created VirtualMachine %q", machine.Name)
+	return nil
+}
+
+// createDisk creates a VirtualDisk, unless there is one that stays: a machine would start without one that is being deleted.
+func (r *Reconciler) createDisk(ctx context.Context, disk *v1alpha1.VirtualDisk) error {
+	err := r.client.Create(ctx, disk, client.FieldOwner(kube.FieldManager))
+	if !apierrors.IsAlreadyExists(err) {
+		return kube.Named(err, "create", "VirtualDisk", disk.Namespace, disk.Name)
+	}
+	var found v1alpha1.VirtualDisk
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(disk), &found); err != nil {
+		return kube.Named(err, "get", "VirtualDisk", disk.Namespace, disk.Name)
+	}
+	if !found.DeletionTimestamp.IsZero() {
+		return fmt.Errorf("VirtualDisk %s of an earlier machine is being deleted: remove what holds it, or wait", disk.Name)
+	}
 	return nil
 }
 

@@ -84,7 +84,7 @@ func watchMachines() handler.EventHandler {
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesets/status,verbs=update
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesets/finalizers,verbs=update
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch;create;patch;delete
-// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualdisks,verbs=create
+// +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualdisks,verbs=create;get
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile creates, updates, replaces and deletes the machines of set as its spec requires, and updates its status.

@@ -60,6 +60,34 @@ func TestScale(t *testing.T) {
 	w.expect(v1alpha1.ReasonMachinesReady, "2 2 2", "2 of 2")
 }
 
+// A machine does not start with a disk that is being deleted: it would lose it, and the set would be ready without it.
+func TestADiskThatIsBeingDeleted(t *testing.T) {
+	w := newWorld(t)
+	held := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "data-web-0", Finalizers: []string{"example.com/held"}}}
+	held.Spec.Size = ptr.To(resource.MustParse("1Gi"))
+	w.do(w.client.Create(t.Context(), held))
+	w.do(w.client.Delete(t.Context(), held))
+	w.create(func(s *v1alpha1.VirtualMachineSet) {
+		s.Spec.Replicas = ptr.To[int32](1)
+		s.Spec.VirtualDiskTemplates = []v1alpha1.VirtualDiskTemplate{{Name: "data", Spec: v1alpha1.VirtualDiskSpec{Size: ptr.To(resource.MustParse("1Gi"))}}}
+	})
+	for range 3 {
+		if _, err := w.Reconcile(t.Context(), w.set()); err == nil {
+			t.Error("it is not retried")
+		}
+		w.clock.SetTime(w.clock.Now().Add(2 * time.Second)) // the status is written later
+	}
+	w.expect(v1alpha1.ReasonMachineWriteFailed, "0 0 0", "VirtualDisk data-web-0 of an earlier machine is being deleted")
+	if names := w.names(); names != "" {
+		t.Errorf("machines: %s", names)
+	}
+	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(held), held))
+	held.Finalizers = nil
+	w.do(w.client.Update(t.Context(), held))
+	w.rollOut()
+	w.expect(v1alpha1.ReasonMachinesReady, "1 1 1", "1 of 1")
+}
+
 // A change that a VirtualMachine takes in place is patched, any other leads to a replacement: there is none that the API refuses.
 func TestEveryChangeOfTheTemplateIsPossible(t *testing.T) {
 	size := func(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
