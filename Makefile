@@ -121,12 +121,18 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 	hack/systemd-debian.sh
 
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
-# only end-to-end test of its kind. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
+# only end-to-end test of its kind. TestSmoke is such a test that CI runs nevertheless. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
 GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 # Those that take longest begin first, so that none of them is left alone at the end.
 LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/install test/e2e)
-LONG_PACKAGES = $(filter-out $(WITHOUT),$(LONGEST) $(filter-out $(LONGEST),$(addprefix ./,$(sort $(patsubst %/,%,$(dir $(shell git grep -l --untracked '^func TestLong' -- '*_test.go' ':!node' ':!bench' ':!internal/cron')))))))
+# The packages of the root module with tests whose names begin so, but for benchmarks.
+packages_with = $(patsubst %/,%,$(sort $(dir $(addprefix ./,$(shell git grep -lE --untracked '^func ($(1))' -- '*_test.go' ':!node' ':!bench')))))
+SLOW := TestLong|TestSmoke
+LONG_PACKAGES = $(LONGEST) $(filter-out $(LONGEST) ./internal/cron,$(call packages_with,$(SLOW)))
+# An area is the name of a folder: that of a package, or one above it.
+AREA ?=
+in_area = $(strip $(if $(AREA),$(foreach package,$(1),$(if $(filter $(AREA),$(subst /, ,$(package))),$(package))),$(1)))
 
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node s3server
@@ -135,24 +141,54 @@ test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node s3server
 	if command -v npm >/dev/null; then cd console && npm ci --silent --ignore-scripts >&2; fi # axe-core, for tests in Chromium
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 
-# hack/release has no goroutines, and compressing takes ten times as long with the race detector.
 .PHONY: test
-test: test-needs ## Run the tests with the race detector against one API server (ARGS: flags of go test)
-	$(GO_TEST) -skip '^TestLong' $(ARGS) $(LONGEST) ./...
+test: test-go test-modules test-page ## Run the tests with the race detector against one API server (ARGS: flags of go test)
+
+.PHONY: test-go
+test-go: test-needs
+	$(GO_TEST) -skip '^($(SLOW))' $(ARGS) $(LONGEST) ./...
+
+# hack/release has no goroutines, and compressing takes ten times as long with the race detector.
+.PHONY: test-modules test-guest test-node test-release
+test-modules: test-guest test-node test-release
+test-guest:
 	cd guest && go test -race $(ARGS) ./...
+test-node:
 	cd node && $(NODE_BUILD) go test $(ARGS) ./...
+test-release:
 	cd hack/release && go test $(ARGS) ./...
+
+.PHONY: test-page
+test-page: test-needs
 	if command -v npm >/dev/null; then cd console && npm test --silent >&2; fi
 
 # The slow tests of internal/cron have no goroutines, and take many times as long with the race detector.
 .PHONY: test-all
-test-all: test-needs ## Run the slow tests, which make test omits (ARGS: flags of go test, WITHOUT: packages to omit)
-	$(GO_TEST) -run '^TestLong' $(ARGS) $(LONG_PACKAGES)
-	go test -vet=off -run '^TestLong' $(ARGS) ./internal/cron
+test-all: test-needs ## Run the slow tests, which make test omits (AREA: folder whose tests to run, such as node or qemu; ARGS: flags of go test)
+	$(if $(call in_area,$(LONG_PACKAGES) ./internal/cron),,$(error no package in AREA=$(AREA) has slow tests))
+	$(if $(call in_area,$(LONG_PACKAGES)),$(GO_TEST) -run '^($(SLOW))' $(ARGS) $(call in_area,$(LONG_PACKAGES)))
+	$(if $(call in_area,./internal/cron),go test -vet=off -run '^TestLong' $(ARGS) ./internal/cron)
+
+# Those whose names begin with TestSmoke, and each benchmark with few objects.
+.PHONY: smoke
+smoke: test-needs ## Run the slow tests that CI runs: real nodes, machines in Pods, Clusters, an installation, benchmarks (ARGS: flags of go test)
+	$(GO_TEST) -run '^TestSmoke' $(ARGS) $(call packages_with,TestSmoke) ./bench/...
 
 .PHONY: test-bench
-test-bench: test-needs launcher ## Run each benchmark with few objects (ARGS: flags of go test)
-	$(GO_TEST) -run '^TestLong' $(ARGS) ./bench/...
+test-bench: test-needs launcher ## Run each benchmark with few objects, also those of machines in Pods (ARGS: flags of go test)
+	$(GO_TEST) -run '^($(SLOW))' $(ARGS) ./bench/...
+
+# For hack/citest, which repeats a failed test.
+.PHONY: again
+again:
+	@$(if $(filter $(MODULE)/guest%,$(PACKAGE)),cd guest && go test -race, \
+	$(if $(filter $(MODULE)/node%,$(PACKAGE)),cd node && $(NODE_BUILD) go test, \
+	$(if $(filter $(MODULE)/hack/release%,$(PACKAGE)),cd hack/release && go test,$(GO_TEST)))) -json -count 1 $(FLAGS) $(PACKAGE)
+
+N ?= 20
+.PHONY: flakes
+flakes: test-needs ## Run the tests of a package many times beside a busy host, and count failures (PACKAGE=./internal/x N=20 ARGS: flags of go test)
+	hack/flakes.sh $(N) $(GO_TEST) -count 1 $(or $(ARGS),-skip '^($(SLOW))') $(or $(PACKAGE),$(error name a package: make flakes PACKAGE=./internal/x))
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
 BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
@@ -164,8 +200,7 @@ $(BENCHES): bench-%: build
 bench-node bench-cluster bench-vm: node
 bench-vm: launcher
 
-# Soak tests are test files with the build tag soak. KEELSON_SOAK=short asks them for
-# the length that CI has time for. One package at a time: some judge what is late.
+# Soak tests are test files with the build tag soak. One package at a time: some judge what is late.
 SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//go:build soak$$' -- '*_test.go'))))
 
 .PHONY: soak

@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/realnode"
 )
 
-// TestLongQuick runs everything but the peer, with one cluster. Its times and memory mean nothing; its counts must be right.
-func TestLongQuick(t *testing.T) {
+// TestSmokeQuick runs everything but the peer, with one cluster. Its times and memory mean nothing; its counts must be right.
+func TestSmokeQuick(t *testing.T) {
 	dir := t.TempDir()
 	r := harness.Quick(t, measure, "--dir="+dir)
 	for contestant, figures := range map[string][]string{

@@ -7,8 +7,8 @@ import (
 	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
-// TestLongQuick has every contestant start once. Its times and memory mean nothing.
-func TestLongQuick(t *testing.T) {
+// TestSmokeQuick has every contestant start once. Its times and memory mean nothing.
+func TestSmokeQuick(t *testing.T) {
 	dir := t.TempDir()
 	r := harness.Quick(t, measure, "--dir="+dir)
 	for _, contestant := range contestants {

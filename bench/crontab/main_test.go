@@ -11,8 +11,8 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestLongQuick runs everything but CronJobs, with few objects. Its times and memory mean nothing; its counts must be right.
-func TestLongQuick(t *testing.T) {
+// TestSmokeQuick runs everything but CronJobs, with few objects. Its times and memory mean nothing; its counts must be right.
+func TestSmokeQuick(t *testing.T) {
 	r := harness.Quick(t, measure)
 	for _, contestant := range []string{floor, keelson} {
 		lags := r.Samples.Of(contestant, 50).Pool("lag")

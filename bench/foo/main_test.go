@@ -10,9 +10,9 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestLongQuick runs everything but the peer, with few objects. Its times and memory mean nothing; its counts must be
+// TestSmokeQuick runs everything but the peer, with few objects. Its times and memory mean nothing; its counts must be
 // right.
-func TestLongQuick(t *testing.T) {
+func TestSmokeQuick(t *testing.T) {
 	r := harness.Quick(t, measure)
 	for _, contestant := range []string{floor, keelson} {
 		if seen := len(r.Samples.Of(contestant, 50).Pool("seen")); seen != 50 {

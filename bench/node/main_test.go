@@ -12,9 +12,9 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestLongQuick runs everything but CronJobs, with few containers. Its times and memory mean nothing; its counts must be
+// TestSmokeQuick runs everything but CronJobs, with few containers. Its times and memory mean nothing; its counts must be
 // right.
-func TestLongQuick(t *testing.T) {
+func TestSmokeQuick(t *testing.T) {
 	env.RealNode(t)
 	r := harness.Quick(t, measure)
 	for _, contestant := range []string{floor, keelson} {

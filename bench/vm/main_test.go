@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// TestLongQuick runs everything with few machines. Its times and memory mean nothing; its counts must be right.
-func TestLongQuick(t *testing.T) {
+// TestSmokeQuick runs everything with few machines. Its times and memory mean nothing; its counts must be right.
+func TestSmokeQuick(t *testing.T) {
 	for _, program := range []string{"qemu-system-x86_64", "qemu-img"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("SKIP: %v", err)

@@ -2,6 +2,9 @@
 // failed and skipped tests, and at the end the tests that took a minute or more, and the last
 // messages of each test that failed. It exits with 1 if a test failed, was skipped or did not
 // finish, or if no test ran: otherwise nobody would notice a test that CI always skips.
+//
+// A test that has failed is repeated once, alone. If it passes then, it is flaky: citest appends it to the file
+// named by $CITEST_FLAKY, and exits with 3. The arguments are the flags of go test that select all tests of a package.
 package main
 
 import (
@@ -22,6 +25,8 @@ type event struct {
 	Test    string
 	Elapsed float64 // seconds, when a test has ended
 	Output  string
+	// FailedBuild is the package that did not compile.
+	FailedBuild string
 }
 
 // test names one test of one package; name is empty for the package itself.
@@ -36,6 +41,12 @@ type result struct {
 	messages string
 	// slow has a line for each test that took slowSeconds or more, without subtests.
 	slow []string
+	// wrong are the tests that failed, without subtests, and the packages that did so in another way, by their first message.
+	wrong map[test]string
+	// crashed are the packages with a panic, after which no test runs.
+	crashed map[string]bool
+	// broken means that a package did not compile.
+	broken bool
 }
 
 // message matches what a test logs, of one line or more. It leaves out the commands that a test ran,
@@ -51,18 +62,45 @@ const (
 )
 
 func main() {
-	got, err := filter(os.Stdin, os.Stdout)
+	isFlaky, err := run(strings.Join(os.Args[1:], " "))
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "citest: %v\n", err)
 		os.Exit(1)
+	}
+	if isFlaky {
+		os.Exit(flakyStatus)
+	}
+}
+
+// flakyStatus is the exit status if all tests that have failed passed when they were repeated.
+const flakyStatus = 3
+
+// run summarizes standard input, and repeats the tests that have failed. all selects all tests of a package.
+func run(all string) (isFlaky bool, err error) {
+	got, err := filter(os.Stdin, os.Stdout)
+	if err != nil {
+		return false, err
 	}
 	slices.Sort(got.slow)
 	slices.Reverse(got.slow)
 	fmt.Print(strings.Join(got.slow, ""), got.messages)
 	fmt.Printf("citest: %d passed, %d failed, %d skipped, %d unfinished\n", got.passed, got.failed, got.skipped, got.unfinished)
-	if !got.good() {
-		os.Exit(1)
+	if got.good() {
+		return false, nil
 	}
+	repeats, err := got.repeats()
+	if err != nil {
+		return false, err
+	}
+	for _, t := range repeats {
+		if err := repeat(t, all); err != nil {
+			return false, err
+		}
+		if err := report(os.Getenv("CITEST_FLAKY"), flaky(t, got.wrong[t])); err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // good reports whether tests ran and all of them passed.
@@ -74,7 +112,7 @@ func (r result) good() bool {
 // skipped or did not finish. It copies lines that are not JSON: they come from a compiler or from
 // the program that runs go test.
 func filter(in io.Reader, out io.Writer) (result, error) {
-	var counted result
+	counted := result{wrong: map[test]string{}, crashed: map[string]bool{}}
 	running := map[test]*strings.Builder{}
 	lines := bufio.NewReader(in)
 	for {
@@ -91,6 +129,7 @@ func filter(in io.Reader, out io.Writer) (result, error) {
 	}
 	for t, output := range running {
 		counted.unfinished++
+		counted.crashed[t.pkg] = true
 		counted.report(out, "UNFINISHED", t, output)
 	}
 	return counted, nil
@@ -108,13 +147,17 @@ func (r *result) line(line string, running map[test]*strings.Builder, out io.Wri
 	case e.Action == "build-output":
 		write(out, e.Output)
 	case t.name == "" && e.Action == "output" && e.Output != "PASS\n":
+		r.watch(t, e.Output)
 		write(out, e.Output)
 	case t.name == "" && e.Action == "fail":
 		r.failed++
+		r.broken = r.broken || e.FailedBuild != ""
+		r.remember(t, "")
 	case t.name == "":
 	case e.Action == "run":
 		running[t] = &strings.Builder{}
 	case e.Action == "output" && running[t] != nil:
+		r.watch(t, e.Output)
 		running[t].WriteString(e.Output)
 	case e.Action == "pass":
 		r.passed++
@@ -138,11 +181,17 @@ func (r *result) report(out io.Writer, how string, t test, output *strings.Build
 	title := fmt.Sprintf("%s %s %s\n", how, t.pkg, t.name)
 	write(out, title)
 	if output == nil {
+		r.remember(t, "")
 		return
 	}
 	write(out, output.String())
 	said := message.FindAllString(output.String(), -1)
 	r.messages += title
+	first := ""
+	if len(said) > 0 {
+		first = said[0]
+	}
+	r.remember(t, first)
 	for _, text := range said[max(0, len(said)-lastMessages):] {
 		r.messages += text[:min(len(text), messageLength)]
 	}

@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -55,7 +57,7 @@ func isOpen(t *testing.T, conn net.Conn) bool {
 		t.Fatal(err)
 	}
 	_, err := conn.Read(make([]byte, 1))
-	return err != io.EOF
+	return !errors.Is(err, io.EOF)
 }
 
 // Other Pods reach only the probe, and however many connections they keep, kubelet and the manager get theirs.
@@ -71,12 +73,14 @@ func TestGate(t *testing.T) {
 		close(ended)
 	}()
 	ask := func(from string) string {
-		client := http.Client{Transport: &http.Transport{Dial: func(string, string) (net.Conn, error) { return port.dial(from), nil }, DisableKeepAlives: true}}
+		client := http.Client{Transport: &http.Transport{
+			DialContext: func(context.Context, string, string) (net.Conn, error) { return port.dial(from), nil }, DisableKeepAlives: true,
+		}}
 		response, err := client.Get("http://pod/")
 		if err != nil {
 			return err.Error()
 		}
-		defer response.Body.Close()
+		defer response.Body.Close() //nolint:errcheck // it was only read
 		raw, _ := io.ReadAll(response.Body)
 		return string(raw)
 	}
@@ -122,7 +126,7 @@ func TestGate(t *testing.T) {
 	_ = held[1].Close()
 	harness.Eventually(t, "HTTP/1 answers", func() bool {
 		conn := port.dial("10.0.0.9")
-		defer conn.Close()
+		defer conn.Close() //nolint:errcheck // it was only read
 		go func() { _, _ = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n") }()
 		raw, _ := io.ReadAll(conn)
 		return strings.HasPrefix(string(raw), "HTTP/1.")

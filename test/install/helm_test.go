@@ -375,7 +375,7 @@ func TestInvalidChartValues(t *testing.T) {
 }
 
 // A namespaced installation by Helm has exactly the permissions that its manager uses.
-func TestLongPermissionsInNamespaces(t *testing.T) {
+func TestSmokePermissionsInNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	names := slices.DeleteFunc(transcriptNames(t), func(name string) bool {

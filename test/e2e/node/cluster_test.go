@@ -101,8 +101,8 @@ func (c *tenant) returnsToANode(t *testing.T) {
 	c.in(t, "delete", "poddisruptionbudget", "web")
 }
 
-// TestLongClusterNodes is the life of a Cluster with real nodes, which run Pods.
-func TestLongClusterNodes(t *testing.T) {
+// TestSmokeClusterNodes is the life of a Cluster with real nodes, which run Pods.
+func TestSmokeClusterNodes(t *testing.T) {
 	if rootless {
 		t.Skip("several real nodes need root")
 	}

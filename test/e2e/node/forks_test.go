@@ -245,7 +245,11 @@ func forksAloneInPod(t *testing.T, u *user) {
 		u.vm(t, "start", name, "--wait")
 		u.kept(t, name, "before")
 	}
-	u.kubectl(t, "delete", "virtualmachine", "--all", "--timeout", transcript.WaitTimeout.String())
+	deletedForksInPod(t, u)
+}
+
+func deletedForksInPod(t *testing.T, u *user) {
+	u.kubectl(t, "delete", "virtualmachine,vmsnap", "--all", "--timeout", transcript.WaitTimeout.String())
 	if left := u.kubectl(t, "get", "pods,secrets,pvc,poddisruptionbudgets", "--all-namespaces", "--selector", "cloudnative.tw/cluster-uid", "-o", "name"); left != "" {
 		t.Errorf("left behind: %s", left)
 	}

@@ -278,11 +278,17 @@ func partitionedAndLost(t *testing.T, u *user) {
 	u.partition(t, 1, "--delete")
 	u.kubectl(t, "wait", "--for=condition=Ready", "node/"+cut, "--timeout", transcript.WaitTimeout.String())
 	eventuallyEqual(t, "the Pods are the same ones", before, func() map[string]life { return u.running(t) })
+	u.outOfService(t, lost)
+	client.hold(t, failed)
+	u.kubectl(t, "delete", "pod/knocker")
+}
+
+// outOfService says that a node is off for good, and waits until its Pods are replaced.
+func (u *user) outOfService(t *testing.T, lost string) {
+	t.Helper()
 	u.kubectl(t, "taint", "node", lost, "node.kubernetes.io/out-of-service=lost:NoExecute")
 	u.Until(t, "no Pod is left on it", transcript.Is(""), "kubectl", "get", "pods", "-l", "app=shop", "--field-selector", "spec.nodeName="+lost, "-o", "name")
 	u.kubectl(t, "wait", "--for=jsonpath={.status.readyReplicas}=6", "deployment/shop", "--timeout", transcript.WaitTimeout.String())
-	client.hold(t, failed)
-	u.kubectl(t, "delete", "pod/knocker")
 }
 
 // keelsonKilledWithOneOff kills the main process while a node is off.
