@@ -40,6 +40,10 @@ func TestSmokeMachinesInPods(t *testing.T) {
 		{"the images are built and loaded", upWithPods},
 		{"a snapshot is taken", snapshotInPod},
 		{"it sleeps without its Pod, and goes on", sleepInPod},
+		{"it is restarted, and keeps its disks", func(t *testing.T, u *user) {
+			u.vm(t, "restart", "vm", "--wait")
+			u.kept(t, "vm", "before")
+		}},
 		{"it is restored with memory, and goes on", restoreMemoryInPod},
 		{"a new machine goes on with the memory, as itself, and boots later", forkMemoryInPod},
 		{"deleted, they leave nothing", deletedForksInPod},
