@@ -80,8 +80,10 @@ type Plan struct {
 // Decide returns what is due, given the snapshots that the schedule has made.
 func Decide(of Of, scheduled []Snapshot, now time.Time) *Plan {
 	p := &Plan{Status: of.Status}
+	scheduled = newestFirst(scheduled, now)
 	p.Prune = selectSurplus(scheduled, int(ptr.Deref(of.Spec.Keep, v1alpha1.DefaultSnapshotsKept)))
-	p.Condition = conditionOf(of, scheduled)
+	waits := whyNoneIsMade(of, scheduled)
+	p.Condition = ptr.Deref(waits, conditionOf(of, scheduled))
 	times, invalid := Times(of)
 	switch {
 	case invalid != nil:
@@ -96,7 +98,7 @@ func Decide(of Of, scheduled []Snapshot, now time.Time) *Plan {
 	until := p.begin(of, now)
 	if due, ok := times.Prev(now.Add(time.Nanosecond)); ok && due.After(until) {
 		until = due
-		p.make(of, scheduled, due.UTC())
+		p.make(of, scheduled, due.UTC(), waits != nil)
 	}
 	p.Status.DecidedUntil, p.Status.NextScheduleTime = &metav1.Time{Time: until.UTC()}, nil
 	if next, ok := times.Next(now); ok {
@@ -106,11 +108,11 @@ func Decide(of Of, scheduled []Snapshot, now time.Time) *Plan {
 }
 
 // make plans the snapshot for a scheduled time. An earlier manager may have made it, without writing that down. The time is left out
-// if the condition says that there is a reason.
-func (p *Plan) make(of Of, scheduled []Snapshot, due time.Time) {
+// if none is made now.
+func (p *Plan) make(of Of, scheduled []Snapshot, due time.Time, waits bool) {
 	name := NameOf(of.GetName(), due)
 	exists := slices.ContainsFunc(scheduled, func(s Snapshot) bool { return s.GetName() == name })
-	if !exists && p.Condition.Status != metav1.ConditionTrue {
+	if !exists && waits {
 		return
 	}
 	p.Status.LastScheduleTime, p.Status.LastSnapshot = &metav1.Time{Time: due}, name
@@ -135,34 +137,55 @@ func (p *Plan) begin(of Of, now time.Time) time.Time {
 	return now.Truncate(time.Second)
 }
 
-// conditionOf returns the condition about the snapshots that exist. A snapshot is made only if it is True.
-func conditionOf(of Of, scheduled []Snapshot) metav1.Condition {
-	var newest string
+// whyNoneIsMade returns the condition if no snapshot is made now; nil if one may be.
+func whyNoneIsMade(of Of, scheduled []Snapshot) *metav1.Condition {
 	for _, s := range scheduled {
 		if s.TakenAt == nil && s.GetDeletionTimestamp().IsZero() {
 			message := "it waits for its controller"
 			if s.Ready != nil {
 				message = s.Ready.Message
 			}
-			return condition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "The %s %s is not taken yet: %s", of.Kind, s.GetName(), message)
+			return ptr.To(condition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "The %s %s is not taken yet: %s", of.Kind, s.GetName(), message))
 		}
-		newest = max(newest, s.GetName())
 	}
-	switch {
-	case of.Idle != nil:
-		return condition(metav1.ConditionFalse, of.Idle.Reason, "%s", of.Idle.Message)
-	case newest == "":
-		return condition(metav1.ConditionTrue, v1alpha1.ReasonNotDue, "No snapshot was due yet")
+	if of.Idle != nil {
+		return ptr.To(condition(metav1.ConditionFalse, of.Idle.Reason, "%s", of.Idle.Message))
 	}
-	return condition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The last %s, %s, is taken", of.Kind, newest)
+	return nil
 }
 
-// selectSurplus returns the snapshots to delete: all older than the newest keep that are ready.
+// conditionOf returns the condition about the last snapshot that was taken.
+func conditionOf(of Of, scheduled []Snapshot) metav1.Condition {
+	last := slices.IndexFunc(scheduled, func(s Snapshot) bool { return s.TakenAt != nil })
+	if last < 0 {
+		return condition(metav1.ConditionTrue, v1alpha1.ReasonNotDue, "No snapshot was due yet")
+	}
+	newest := scheduled[last]
+	if ready := newest.Ready; ready != nil && ready.Status != metav1.ConditionTrue {
+		return condition(ready.Status, v1alpha1.ReasonSnapshotNotAvailable, "The last %s, %s, cannot be used: %s", of.Kind, newest.GetName(), ready.Message)
+	}
+	return condition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The last %s, %s, is taken", of.Kind, newest.GetName())
+}
+
+// newestFirst returns the snapshots in the order in which the API server has created them. The time at which a host took one is not
+// trusted, and one that was created in the future was created by a wrong clock: it comes last, so that it does not outlive the others.
+func newestFirst(scheduled []Snapshot, now time.Time) []Snapshot {
+	limit := now.Add(maxClockSkew)
+	rank := func(s Snapshot) int {
+		if s.GetCreationTimestamp().After(limit) {
+			return 1
+		}
+		return 0
+	}
+	return slices.SortedFunc(slices.Values(scheduled), func(a, b Snapshot) int {
+		created := a.GetCreationTimestamp().Time
+		return cmp.Or(rank(a)-rank(b), b.GetCreationTimestamp().Compare(created), strings.Compare(b.GetName(), a.GetName()))
+	})
+}
+
+// selectSurplus returns the snapshots to delete: all older than the newest keep that are ready. The newest is first.
 func selectSurplus(scheduled []Snapshot, keep int) []Snapshot {
 	taken := slices.DeleteFunc(slices.Clone(scheduled), func(s Snapshot) bool { return s.TakenAt == nil })
-	slices.SortFunc(taken, func(a, b Snapshot) int {
-		return cmp.Or(b.TakenAt.Compare(a.TakenAt.Time), strings.Compare(b.GetName(), a.GetName()))
-	})
 	for i := range taken {
 		if keep == 0 {
 			return slices.DeleteFunc(taken[i:], func(s Snapshot) bool { return !s.GetDeletionTimestamp().IsZero() })

@@ -31,7 +31,7 @@ func of(changes ...func(*Of)) Of {
 // made returns a snapshot that the schedule made some hours ago. Without a reason it is ready.
 func made(hours int, reason string) Snapshot {
 	at := noon.Add(-time.Duration(hours) * time.Hour)
-	s := Snapshot{Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: NameOf("web", at)}}, TakenAt: &metav1.Time{Time: at}}
+	s := Snapshot{Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: NameOf("web", at), CreationTimestamp: metav1.NewTime(at)}}, TakenAt: &metav1.Time{Time: at}}
 	s.Ready = &metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSnapshotTaken, Message: "taken"}
 	if reason != "" {
 		s.Ready = &metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: "no space left"}
@@ -42,6 +42,18 @@ func made(hours int, reason string) Snapshot {
 func pending(hours int) Snapshot {
 	s := made(hours, "SnapshotFailed")
 	s.TakenAt = nil
+	return s
+}
+
+// by returns a snapshot that was made some hours ago, while a clock was years ahead.
+func by(wrong string, hours int) Snapshot {
+	s := made(hours, "")
+	ahead := metav1.NewTime(noon.AddDate(9, 0, 0))
+	s.TakenAt = &ahead
+	if wrong == "the API server" {
+		s.SetCreationTimestamp(ahead)
+		s.SetName(NameOf("web", ahead.Time))
+	}
 	return s
 }
 
@@ -75,6 +87,15 @@ func TestDecide(t *testing.T) {
 		{"a mistake", of(func(of *Of) { of.Spec.Schedule = "61 * * * *" }), nil, result{"", "", nil, v1alpha1.ReasonInvalidSchedule}},
 		{"too many", of(), []Snapshot{made(3, ""), made(1, ""), made(2, "")}, result{"12:00", "13:00", []string{NameOf("web", noon.Add(-3*time.Hour))}, v1alpha1.ReasonSnapshotPending}},
 		{"a lost one does not count", of(), []Snapshot{made(3, ""), made(2, "SnapshotLost"), made(1, "")}, result{"12:00", "13:00", nil, v1alpha1.ReasonSnapshotPending}},
+		{"the last one is lost", of(func(of *Of) { of.Status.DecidedUntil.Time = noon }), []Snapshot{made(2, ""), made(1, "SnapshotLost")},
+			result{"", "13:00", nil, v1alpha1.ReasonSnapshotNotAvailable}},
+		{"the last one is lost, and the next one is due", of(), []Snapshot{made(1, "SnapshotLost")}, result{"12:00", "13:00", nil, v1alpha1.ReasonSnapshotPending}},
+		{"one before the last is lost", of(func(of *Of) { of.Status.DecidedUntil.Time = noon }), []Snapshot{made(2, "SnapshotLost"), made(1, "")},
+			result{"", "13:00", nil, v1alpha1.ReasonSnapshotTaken}},
+		{"the clock of the host was ahead", of(), []Snapshot{by("the host", 3), made(1, ""), made(2, "")},
+			result{"12:00", "13:00", []string{NameOf("web", noon.Add(-3*time.Hour))}, v1alpha1.ReasonSnapshotPending}},
+		{"all clocks were ahead", of(), []Snapshot{by("the API server", 3), made(1, ""), made(2, "")},
+			result{"12:00", "13:00", []string{NameOf("web", noon.AddDate(9, 0, 0))}, v1alpha1.ReasonSnapshotPending}},
 		{"old ones are deleted while suspended, too", of(func(of *Of) { of.Spec.Suspend, of.Spec.Keep = true, ptr.To[int32](1) }), []Snapshot{made(2, ""), made(1, "")},
 			result{"", "", []string{NameOf("web", noon.Add(-2*time.Hour))}, v1alpha1.ReasonSuspended}},
 	} {
@@ -94,12 +115,12 @@ func TestDecide(t *testing.T) {
 // The kinds have the same words and the same default.
 func TestTheKindsHaveTheSameWords(t *testing.T) {
 	clusters := []any{
-		v1alpha1.ConditionSnapshotsUpToDate, v1alpha1.ReasonSnapshotTaken, v1alpha1.ReasonNotDue, v1alpha1.ReasonSnapshotPending, v1alpha1.ReasonSuspended,
+		v1alpha1.ConditionSnapshotsUpToDate, v1alpha1.ReasonSnapshotTaken, v1alpha1.ReasonNotDue, v1alpha1.ReasonSnapshotPending, v1alpha1.ReasonSuspended, v1alpha1.ReasonSnapshotNotAvailable,
 		v1alpha1.ReasonInvalidSchedule, v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonNotObserved, v1alpha1.DefaultSnapshotsKept,
 	}
 	machines := []any{
 		virtualmachinev1alpha1.ConditionSnapshotsUpToDate, virtualmachinev1alpha1.ReasonSnapshotTaken, virtualmachinev1alpha1.ReasonNotDue,
-		virtualmachinev1alpha1.ReasonSnapshotPending, virtualmachinev1alpha1.ReasonSuspended, virtualmachinev1alpha1.ReasonInvalidSchedule,
+		virtualmachinev1alpha1.ReasonSnapshotPending, virtualmachinev1alpha1.ReasonSuspended, virtualmachinev1alpha1.ReasonSnapshotNotAvailable, virtualmachinev1alpha1.ReasonInvalidSchedule,
 		virtualmachinev1alpha1.ReasonErrResourceExists, virtualmachinev1alpha1.ReasonNotObserved, virtualmachinev1alpha1.DefaultSnapshotsKept,
 	}
 	if diff := cmp.Diff(clusters, machines); diff != "" {

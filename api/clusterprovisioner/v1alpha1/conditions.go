@@ -148,8 +148,8 @@ const (
 	ReasonNodesNotReady = "NodesNotReady"
 )
 
-// The reasons of ConditionSnapshotsUpToDate; it may also have ReasonSnapshotTaken, ReasonClusterNotRunning and
-// ReasonErrResourceExists.
+// The reasons of ConditionSnapshotsUpToDate; it may also have ReasonSnapshotTaken, ReasonSnapshotNotAvailable,
+// ReasonClusterNotRunning and ReasonErrResourceExists.
 const (
 	// ReasonNotDue: no snapshot was due yet.
 	ReasonNotDue = "NotDue"

@@ -150,8 +150,8 @@ const (
 	ReasonServiceWriteFailed = "ServiceWriteFailed"
 )
 
-// The reasons of ConditionSnapshotsUpToDate. It may also have ReasonSnapshotTaken, ReasonMachineNotCreated and
-// ReasonErrResourceExists.
+// The reasons of ConditionSnapshotsUpToDate. It may also have ReasonSnapshotTaken, ReasonSnapshotNotAvailable,
+// ReasonMachineNotCreated and ReasonErrResourceExists.
 const (
 	// ReasonNotDue: no snapshot was due yet.
 	ReasonNotDue = "NotDue"
