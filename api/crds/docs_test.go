@@ -117,3 +117,23 @@ func read(t *testing.T, path string) string {
 	}
 	return string(data)
 }
+
+// The documented backup has the objects of every kind, those of future ones, too: TestEveryKindHasTheSameManners checks the category.
+func TestTheBackupHasEveryKind(t *testing.T) {
+	page, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "### Of the objects in a cluster\n")
+	command := regexp.MustCompile(`(?m)^kubectl get (\S+) --all-namespaces .*-o yaml`).FindStringSubmatch(section)
+	if command == nil {
+		t.Fatal("docs/operations.md has no command that backs up the objects")
+	}
+	saved := strings.Split(command[1], ",")
+	for _, crd := range all(t) {
+		names := append([]string{crd.Spec.Names.Plural}, slices.Concat(crd.Spec.Names.ShortNames, crd.Spec.Names.Categories)...)
+		if !slices.ContainsFunc(names, func(name string) bool { return slices.Contains(saved, name) }) {
+			t.Errorf("the command does not back up %s", crd.Name)
+		}
+	}
+}
