@@ -173,8 +173,8 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// isAvailable reports whether a machine is ready, or at rest as its spec requests: a machine that is stopped or asleep does not
-// hold up a roll-out.
+// isAvailable reports whether a machine is ready, or at rest as its spec requests: a machine that is stopped or asleep, or whose guest
+// has powered itself off and is not restarted for that, does not hold up a roll-out.
 func isAvailable(machine *v1alpha1.VirtualMachine) bool {
 	if isReady(machine) {
 		return true
@@ -186,6 +186,8 @@ func isAvailable(machine *v1alpha1.VirtualMachine) bool {
 	switch ready.Reason {
 	case v1alpha1.ReasonStopped, v1alpha1.ReasonPaused, v1alpha1.ReasonAsleep:
 		return true
+	case v1alpha1.ReasonGuestStopped:
+		return machine.Spec.RestartPolicy == v1alpha1.RestartOnFailure // with Never, it may have crashed
 	}
 	return false
 }

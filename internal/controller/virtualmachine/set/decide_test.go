@@ -58,6 +58,9 @@ func otherImage(machine *v1alpha1.VirtualMachine) { machine.Spec.Image = &v1alph
 func deleted(machine *v1alpha1.VirtualMachine) {
 	machine.DeletionTimestamp = &metav1.Time{Time: noon}
 }
+func onFailure(machine *v1alpha1.VirtualMachine) {
+	machine.Spec.RestartPolicy = v1alpha1.RestartOnFailure
+}
 func foreign(machine *v1alpha1.VirtualMachine)  { machine.OwnerReferences = nil }
 func leftover(machine *v1alpha1.VirtualMachine) { machine.OwnerReferences[0].UID = "set-0" }
 func unobserved(machine *v1alpha1.VirtualMachine) {
@@ -145,6 +148,8 @@ func TestDecideAndSummarize(t *testing.T) {
 		{"a machine that is not ready is first, and no other is taken down", three, machines{all(outdated, failed), old, old}, nil, "update 0; waiting 2", "RollingOut", "3 2 0", ""},
 		{"all have failed: still one after the other", three, machines{all(outdated, failed), all(outdated, failed), all(outdated, failed)}, nil, "update 2; waiting 2", "RollingOut", "3 0 0", ""},
 		{"a machine that is asleep does not hold up the others", three, machines{old, old, notReady(v1alpha1.ReasonAsleep)}, nil, "update 1; waiting 1", "RollingOut", "3 2 1", ""},
+		{"nor one whose guest has powered itself off", three, machines{old, old, all(onFailure, notReady(v1alpha1.ReasonGuestStopped))}, nil, "update 1; waiting 1", "RollingOut", "3 2 1", ""},
+		{"but one that may have crashed does", three, machines{old, old, notReady(v1alpha1.ReasonGuestStopped)}, nil, "waiting 2", "RollingOut", "3 2 1", ""},
 		{"but is not ready", three, machines{ready, ready, notReady(v1alpha1.ReasonStopped)}, nil, "", "MachinesNotReady", "3 2 3", "It is Stopped"},
 		{"a name with another owner holds up a roll-out", three, machines{old, old, foreign}, nil, "taken 2; waiting 2", "ErrResourceExists", "2 2 0", ""},
 
