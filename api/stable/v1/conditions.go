@@ -21,7 +21,7 @@ const (
 	// Unknown if none has finished.
 	ConditionLastRunSucceeded = "LastRunSucceeded"
 	// ConditionRunsStuck is True if an active run waits for its Pods, for example for an
-	// image that cannot be pulled.
+	// image that cannot be pulled, or if a deleted Job does not go away.
 	ConditionRunsStuck = "RunsStuck"
 )
 
@@ -68,6 +68,9 @@ const (
 	// ReasonPodsNotReady: RunsStuck; a run has had no ready Pod for a minute. The message
 	// has the cause.
 	ReasonPodsNotReady = "PodsNotReady"
+	// ReasonJobNotDeleted: RunsStuck; a Job has been being deleted for a minute, and counts
+	// toward the concurrency limit. The message says what holds it.
+	ReasonJobNotDeleted = "JobNotDeleted"
 )
 
 // The reasons of events that have no condition of their own. Events that a CronJob

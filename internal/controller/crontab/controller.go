@@ -362,6 +362,9 @@ func stripJob(object any) (any, error) {
 			metav1.SetMetaDataAnnotation(&slim.ObjectMeta, name, value)
 		}
 	}
+	if full.DeletionTimestamp != nil {
+		slim.Finalizers = full.Finalizers
+	}
 	slim.Spec.Suspend = full.Spec.Suspend
 	slim.Status.StartTime = full.Status.StartTime
 	slim.Status.Ready = full.Status.Ready

@@ -32,7 +32,7 @@ type observation struct {
 	runs []run
 	// stuckAfter is how long a run may wait for its Pods; zero means for ever.
 	stuckAfter time.Duration
-	// stuck is the last examination of the run that waits longest for its Pods; nil if none waits.
+	// stuck is the last examination of the run that waits longest; nil if none waits.
 	stuck *stuckCheck
 	// openRequest is the request that had no run after the last reconcile; zero if there was none.
 	openRequest time.Time

@@ -115,6 +115,30 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	f.expectCondition(stablev1.ConditionLastRunSucceeded, metav1.ConditionTrue, stablev1.ReasonJobSucceeded, fmt.Sprintf("Job %q succeeded", next[len(next)-1].Name))
 }
 
+// A Job that was deleted to be replaced and does not go away.
+func TestDeletedJobIsStuck(t *testing.T) {
+	f := newFixture(t)
+	f.podWait = stuckAfter
+	f.restart()
+	f.create(withSchedule("0 * * * *"), withPolicy(stablev1.ReplaceConcurrent))
+	f.advanceToNextRun()
+	job := f.jobs()[0]
+	job.Finalizers = []string{"example.com/hold"}
+	f.must(f.client.Update(t.Context(), &job))
+	f.must(f.client.Delete(t.Context(), &job, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	f.takeEvents()
+	f.reconcileUntilStable()
+	message := fmt.Sprintf(`Job %q is being deleted and counts toward concurrencyPolicy until it is gone. The finalizer "example.com/hold" holds it; remove that if nothing else will. `+
+		"To see it, run: kubectl get job --namespace %s %[1]s --output yaml", job.Name, f.namespace)
+	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionTrue, stablev1.ReasonJobNotDeleted, message)
+	if diff := cmp.Diff([]string{"Warning JobNotDeleted " + message}, f.takeEvents()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	f.collectGarbage()
+	f.reconcileUntilStable()
+	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionFalse, stablev1.ReasonNoRunStuck, "No run waits for its Pods longer than usual")
+}
+
 func TestStuckRun(t *testing.T) {
 	f := newFixture(t)
 	f.podWait = stuckAfter

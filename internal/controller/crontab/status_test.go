@@ -199,34 +199,49 @@ func TestFailureMessage(t *testing.T) {
 }
 
 func TestStuckCause(t *testing.T) {
-	waits := func(reason string) []corev1.ContainerStatus {
-		return []corev1.ContainerStatus{{Name: "c", Image: "i", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
-	}
-	for _, test := range []struct {
-		name string
-		pod  corev1.PodStatus
-		want string
-	}{
-		{"image", corev1.PodStatus{ContainerStatuses: waits("ImagePullBackOff")}, `Container "c" of Pod "p" waits: ImagePullBackOff, image "i"`},
-		{"init container", corev1.PodStatus{InitContainerStatuses: waits("CrashLoopBackOff"), ContainerStatuses: waits("PodInitializing")},
-			`Container "c" of Pod "p" waits: CrashLoopBackOff, image "i"`},
-		{"not scheduled", corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes"}}},
-			`Pod "p" is not scheduled: 0/1 nodes`},
-		{"still starting", corev1.PodStatus{ContainerStatuses: waits("ContainerCreating")}, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			if got := stuckCause([]corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: test.pod}}); got != test.want {
-				t.Errorf("got %q, want %q", got, test.want)
-			}
-		})
+	pods := []corev1.Pod{{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, {ObjectMeta: metav1.ObjectMeta{Name: "q"}, Status: corev1.PodStatus{
+		Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes"}}}}}
+	if got := stuckCause(pods); got != `Pod "q" is not scheduled: 0/1 nodes` {
+		t.Errorf("got %q", got)
 	}
 	if got := stuckCause(nil); got != "It has no Pod; kubectl describe job has the reason" {
 		t.Errorf("without a Pod: %q", got)
 	}
 }
 
+func TestDeletionCause(t *testing.T) {
+	pod := func(deleted string, finalizers ...string) corev1.Pod {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Finalizers: finalizers}, Spec: corev1.PodSpec{NodeName: "n"}}
+		if deleted != "" {
+			pod.DeletionTimestamp = ptr.To(metav1.NewTime(at(deleted)))
+		}
+		return pod
+	}
+	for _, test := range []struct {
+		name       string
+		finalizers []string
+		pods       []corev1.Pod
+		want       string
+	}{
+		{"a finalizer", []string{metav1.FinalizerDeleteDependents, "example.com/hold"}, []corev1.Pod{pod("11:59:00")}, `The finalizer "example.com/hold" holds it; remove that if nothing else will`},
+		{"a finalizer of its Pod", []string{metav1.FinalizerDeleteDependents}, []corev1.Pod{pod("11:59:00", batchv1.JobTrackingFinalizer, "example.com/pod")},
+			`The finalizer "example.com/pod" holds its Pod "p"; remove that if nothing else will`},
+		{"a node that does not answer", nil, []corev1.Pod{pod("12:00:00"), pod("11:59:00", batchv1.JobTrackingFinalizer)}, `Its Pod "p" does not end; check the node "n"`},
+		{"its Pod has time to end", nil, []corev1.Pod{pod("12:10:00")}, ""},
+		{"its Pod is not deleted yet", nil, []corev1.Pod{pod("")}, ""},
+		{"nothing", []string{metav1.FinalizerDeleteDependents}, nil, "It has no Pod, and the garbage collector of Kubernetes has not removed it"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Finalizers: test.finalizers}}
+			if got := deletionCause(job, test.pods, noon); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 func TestNextStuckCheck(t *testing.T) {
-	r := &run{startTime: noon}
+	r := &run{phase: active, startTime: noon}
 	for after, want := range map[time.Duration]time.Duration{
 		0: time.Minute, 59 * time.Second: time.Minute, time.Minute: 2 * time.Minute, 2*time.Minute + 1: 4 * time.Minute, time.Hour: 64 * time.Minute,
 	} {

@@ -13,10 +13,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// stuckAfter is how long a Job may have no ready Pod before its Pods are examined. The next
-// examinations are after twice the time, four times the time, and so on.
+// stuckAfter is how long a Job may have no ready Pod, or may be being deleted, before its Pods are
+// examined. The next examinations are after twice the time, four times the time, and so on.
 const stuckAfter = time.Minute
 
 // stuckCheck is the last examination of the Pods of an active run.
@@ -24,37 +25,51 @@ type stuckCheck struct {
 	job string
 	uid types.UID
 	at  time.Time
+	// deleting means that the Job is being deleted.
+	deleting bool
 	// cause is why the run is stuck; empty if it is not.
 	cause string
 }
 
-// longestWaiting returns the active run that has been waiting longest for a ready Pod, or nil.
+// waitingSince returns since when a run has been waiting: for a ready Pod, or for the end of its
+// deletion; zero if it does not wait.
+func (r *run) waitingSince() time.Time {
+	switch {
+	case r.deleting:
+		return r.job.DeletionTimestamp.Time
+	case r.phase == active && !r.ready && !r.suspended:
+		return r.startTime
+	}
+	return time.Time{}
+}
+
+// longestWaiting returns the run that has been waiting longest, or nil.
 func longestWaiting(runs []run) *run {
 	var longest *run
 	for i := range runs {
 		r := &runs[i]
-		if r.phase == active && !r.deleting && !r.ready && !r.suspended && (longest == nil || r.startTime.Before(longest.startTime)) {
+		if since := r.waitingSince(); !since.IsZero() && (longest == nil || since.Before(longest.waitingSince())) {
 			longest = r
 		}
 	}
 	return longest
 }
 
-// nextStuckCheck returns the first time after now at which the Pods of a run are examined; the
-// first wait may not be zero.
+// nextStuckCheck returns the first time after now at which a run that waits is examined; the first
+// wait may not be zero.
 func nextStuckCheck(r *run, wait time.Duration, now time.Time) time.Time {
-	for !r.startTime.Add(wait).After(now) {
+	since := r.waitingSince()
+	for !since.Add(wait).After(now) {
 		wait *= 2
 	}
-	return r.startTime.Add(wait)
+	return since.Add(wait)
 }
 
-// observeStuck examines the Pods of the run that has been waiting longest for a ready one. It reads
-// them from the API server: a watch of all Pods would cost more than all else that this controller
+// observeStuck examines the Pods of the run that has been waiting longest. It reads them from the API server: a watch of all Pods would cost more than all else that this controller
 // does.
 func (r *Reconciler) observeStuck(ctx context.Context, cronTab *stablev1.CronTab, st *state, runs []run, now time.Time) *stuckCheck {
 	waiting := longestWaiting(runs)
-	if waiting == nil || r.stuckAfter == 0 || now.Before(waiting.startTime.Add(r.stuckAfter)) {
+	if waiting == nil || r.stuckAfter == 0 || now.Before(waiting.waitingSince().Add(r.stuckAfter)) {
 		st.stuck = nil
 		return nil
 	}
@@ -66,7 +81,12 @@ func (r *Reconciler) observeStuck(ctx context.Context, cronTab *stablev1.CronTab
 		log.FromContext(ctx).Info("Cannot read the Pods of a Job", "Job", waiting.name, "error", err.Error())
 		return st.stuck
 	}
-	st.stuck = &stuckCheck{job: waiting.name, uid: waiting.uid, at: now, cause: stuckCause(pods)}
+	st.stuck = &stuckCheck{job: waiting.name, uid: waiting.uid, at: now, deleting: waiting.deleting}
+	if waiting.deleting {
+		st.stuck.cause = deletionCause(waiting.job, pods, now)
+	} else {
+		st.stuck.cause = stuckCause(pods)
+	}
 	return st.stuck
 }
 
@@ -92,34 +112,44 @@ func stuckCause(pods []corev1.Pod) string {
 		return "It has no Pod; kubectl describe job has the reason"
 	}
 	for i := range pods {
-		pod := &pods[i]
-		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-			for _, container := range statuses {
-				if waiting := container.State.Waiting; waiting != nil && isStuck(waiting.Reason) {
-					return fmt.Sprintf("Container %q of Pod %q waits: %s, image %q", container.Name, pod.Name, settled(waiting.Reason), container.Image)
-				}
-			}
-		}
-		for _, condition := range pod.Status.Conditions {
-			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
-				return fmt.Sprintf("Pod %q is not scheduled: %s", pod.Name, condition.Message)
-			}
+		if problem := kube.PodProblem(&pods[i]); problem != "" {
+			return problem
 		}
 	}
 	return ""
 }
 
-// isStuck reports whether a container with this reason to wait needs a user, or at least time.
-func isStuck(reason string) bool {
-	return reason != "" && reason != "ContainerCreating" && reason != "PodInitializing"
+// deletionCause returns what keeps a deleted Job from going away; empty if its Pods only take their
+// time.
+func deletionCause(job *batchv1.Job, pods []corev1.Pod, now time.Time) string {
+	if held := foreignFinalizer(job.Finalizers); held != "" {
+		return fmt.Sprintf("The finalizer %q holds it; remove that if nothing else will", held)
+	}
+	for i := range pods {
+		// The deletion timestamp includes the grace period.
+		switch pod := &pods[i]; {
+		case pod.DeletionTimestamp == nil || now.Before(pod.DeletionTimestamp.Time):
+		case foreignFinalizer(pod.Finalizers) != "":
+			return fmt.Sprintf("The finalizer %q holds its Pod %q; remove that if nothing else will", foreignFinalizer(pod.Finalizers), pod.Name)
+		default:
+			return fmt.Sprintf("Its Pod %q does not end; check the node %q", pod.Name, pod.Spec.NodeName)
+		}
+	}
+	if len(pods) == 0 {
+		return "It has no Pod, and the garbage collector of Kubernetes has not removed it"
+	}
+	return ""
 }
 
-// settled returns one reason for two between which the kubelet alternates.
-func settled(reason string) string {
-	if reason == "ErrImagePull" {
-		return "ImagePullBackOff"
+// foreignFinalizer returns the first finalizer that is not one of Kubernetes itself; empty if there
+// is none.
+func foreignFinalizer(finalizers []string) string {
+	for _, name := range finalizers {
+		if name != metav1.FinalizerDeleteDependents && name != metav1.FinalizerOrphanDependents && name != batchv1.JobTrackingFinalizer {
+			return name
+		}
 	}
-	return reason
+	return ""
 }
 
 // summarizeStuck returns the condition RunsStuck.
@@ -127,6 +157,11 @@ func summarizeStuck(namespace string, check *stuckCheck) metav1.Condition {
 	if check == nil || check.cause == "" {
 		return metav1.Condition{Type: stablev1.ConditionRunsStuck, Status: metav1.ConditionFalse,
 			Reason: stablev1.ReasonNoRunStuck, Message: "No run waits for its Pods longer than usual"}
+	}
+	if check.deleting {
+		return metav1.Condition{Type: stablev1.ConditionRunsStuck, Status: metav1.ConditionTrue, Reason: stablev1.ReasonJobNotDeleted,
+			Message: fmt.Sprintf("Job %q is being deleted and counts toward concurrencyPolicy until it is gone. %s. To see it, run: kubectl get job --namespace %s %s --output yaml",
+				check.job, check.cause, namespace, check.job)}
 	}
 	return metav1.Condition{Type: stablev1.ConditionRunsStuck, Status: metav1.ConditionTrue, Reason: stablev1.ReasonPodsNotReady,
 		Message: fmt.Sprintf("Job %q has no ready Pod. %s. To see its events, run: kubectl describe pods --namespace %s --selector %s=%s",
