@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 )
 
 // remembered copies the disk and the memory of the machine, which is asleep, to a snapshot, and returns a restore from it.
@@ -32,6 +33,15 @@ func (m *machine) remembered() *Fill {
 // A machine that is restored with memory goes on with it once. If the restore is killed at any step, it boots, or goes on with the memory and
 // the disk of the snapshot.
 func TestLongRestoreWithMemoryKilledAtEveryStep(t *testing.T) {
+	testRestoreWithMemoryKilledAtEveryStep(t)
+}
+
+func TestRestoreWithMemoryKilledAtEveryStep(t *testing.T) {
+	fakeqemu.Install(t)
+	testRestoreWithMemoryKilledAtEveryStep(t)
+}
+
+func testRestoreWithMemoryKilledAtEveryStep(t *testing.T) {
 	m := newMachine(t)
 	m.firmware()
 	m.run()

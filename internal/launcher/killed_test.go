@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -30,6 +31,7 @@ type helper struct {
 }
 
 func TestMain(m *testing.M) {
+	fakeqemu.Main() // the test binary is also a QEMU
 	if raw := os.Getenv(helperVariable); raw != "" {
 		runHelper(raw)
 	}
@@ -164,7 +166,14 @@ func (p *process) steps() []string {
 
 // A launcher that is killed with its QEMU at any step is followed by one that goes on with the whole memory, or boots; the memory is never
 // used twice.
-func TestLongLauncherKilledAtEveryStep(t *testing.T) {
+func TestLauncherKilledAtEveryStep(t *testing.T) {
+	fakeqemu.Install(t)
+	testLauncherKilledAtEveryStep(t)
+}
+
+func TestLongLauncherKilledAtEveryStep(t *testing.T) { testLauncherKilledAtEveryStep(t) }
+
+func testLauncherKilledAtEveryStep(t *testing.T) {
 	isAsleepAfter := []string{"sleep-recorded"}
 	for _, sleep := range []bool{true, false} {
 		m := newMachine(t)

@@ -6,11 +6,20 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 )
 
 // A Take that is killed at any step leaves nothing in the machine, which runs on, and is followed by one that takes the snapshot. One that
 // was complete is not taken again.
-func TestLongTakeKilledAtEveryStep(t *testing.T) {
+func TestLongTakeKilledAtEveryStep(t *testing.T) { testTakeKilledAtEveryStep(t) }
+
+func TestTakeKilledAtEveryStep(t *testing.T) {
+	fakeqemu.Install(t)
+	testTakeKilledAtEveryStep(t)
+}
+
+func testTakeKilledAtEveryStep(t *testing.T) {
 	for _, way := range []struct{ runs, memory bool }{{true, false}, {false, false}, {true, true}} {
 		runs := way.runs
 		m := newMachine(t)
@@ -55,7 +64,14 @@ func TestLongTakeKilledAtEveryStep(t *testing.T) {
 }
 
 // A launcher that is killed with its QEMU at any step while a snapshot is taken leaves disks of which the next attempt takes it.
-func TestLongLauncherKilledDuringASnapshot(t *testing.T) {
+func TestLongLauncherKilledDuringASnapshot(t *testing.T) { testLauncherKilledDuringASnapshot(t) }
+
+func TestLauncherKilledDuringASnapshot(t *testing.T) {
+	fakeqemu.Install(t)
+	testLauncherKilledDuringASnapshot(t)
+}
+
+func testLauncherKilledDuringASnapshot(t *testing.T) {
 	m := newMachine(t)
 	m.withData()
 	m.run()

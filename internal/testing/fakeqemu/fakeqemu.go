@@ -1,0 +1,166 @@
+// Package fakeqemu is a QEMU without a processor: the test binary poses as qemu-system, and speaks as much of QMP and of the guest agent as
+// the drivers use. It starts and answers at once, so that a test can kill its owner, or it, at every step.
+//
+// It rejects what QEMU rejects, with the same errors: a command that does not exist, an argument that is missing, wrong or unknown, a state
+// in which a command cannot run. TestContract runs the same commands against it and QEMU. It does not model what a guest does with its
+// processors, disks and network: a machine with a kernel has a guest whose agent answers, any other one stays in its firmware. It does not
+// lock images, and copies a disk at once.
+package fakeqemu
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Program is the name under which the fake is installed and found.
+const Program = "qemu-system-x86_64"
+
+// controlFile is what the test wants of the fake, relative to its program. A confined QEMU may read this folder, because it is that of its
+// firmware.
+var controlFile = filepath.Join("share", "qemu", "control.json")
+
+// Main runs a machine if this process is to pose as QEMU, and does not return then. TestMain calls it first.
+func Main() {
+	if filepath.Base(os.Args[0]) != Program {
+		return
+	}
+	m, err := parse(os.Args[1:])
+	if err == nil {
+		err = m.run()
+	}
+	if err != nil {
+		m.exit(err)
+	}
+}
+
+// Fake is an installed fake.
+type Fake struct {
+	t       testing.TB
+	control string
+}
+
+// control is what happens to machines at a step.
+type control struct {
+	At, Do string
+}
+
+// Install makes this test find the fake instead of QEMU, until it ends.
+func Install(t testing.TB) *Fake {
+	t.Helper()
+	dir := t.TempDir()
+	f := &Fake{t: t, control: filepath.Join(dir, controlFile)}
+	program := filepath.Join(dir, "bin", Program)
+	self, err := os.Executable()
+	for _, path := range []string{program, f.control} {
+		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755)) //nolint:gosec // the users of machines run it
+	}
+	if err == nil {
+		err = place(self, program)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
+	return f
+}
+
+// place makes a program for all users.
+func place(from, to string) error {
+	if os.Link(from, to) == nil {
+		return os.Chmod(to, 0o755) //nolint:gosec // the users of machines run it
+	}
+	raw, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, raw, 0o755) //nolint:gosec // the users of machines run it
+}
+
+// Die makes machines die at a step: "start", the name of a command before it runs, "after" and that before it is answered, or "memory" when
+// half of the memory is written.
+func (f *Fake) Die(at string) { f.set(control{at, "die"}) }
+
+// Hang makes machines stop to answer at a step.
+func (f *Fake) Hang(at string) { f.set(control{at, "hang"}) }
+
+// Clear lets machines that are started from now on live.
+func (f *Fake) Clear() { f.set(control{}) }
+
+func (f *Fake) set(c control) {
+	f.t.Helper()
+	raw, err := json.Marshal(c)
+	if err == nil {
+		err = os.WriteFile(f.control+".new", raw, 0o644) //nolint:gosec // the users of machines read it
+	}
+	if err = errors.Join(err, os.Rename(f.control+".new", f.control)); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// step does what the test wants at a step.
+func step(name string) {
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	raw, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(self)), controlFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	var c control
+	if err = errors.Join(err, json.Unmarshal(raw, &c)); err != nil {
+		panic(err)
+	}
+	if c.At != name {
+		return
+	}
+	signal := syscall.SIGKILL
+	if c.Do == "hang" {
+		signal = syscall.SIGSTOP
+	}
+	_ = syscall.Kill(os.Getpid(), signal) //nolint:forbidigo // itself
+}
+
+// passed is a descriptor that a command has passed; nil if none was.
+type passed struct{ file *os.File }
+
+// take returns the descriptor for a command, which owns it.
+func (p *passed) take() (*os.File, error) {
+	file := p.file
+	if p.file = nil; file == nil {
+		return nil, generic("No file descriptor supplied via SCM_RIGHTS")
+	}
+	return file, nil
+}
+
+// add keeps the last descriptor in control messages.
+func (p *passed) add(controls []byte) {
+	messages, err := unix.ParseSocketControlMessage(controls)
+	if err != nil || len(messages) == 0 {
+		return
+	}
+	fds, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return
+	}
+	_ = unix.SetNonblock(fds[0], true) // a pipe; files ignore it
+	p.file = os.NewFile(uintptr(fds[0]), "passed")
+}
+
+// cutLine cuts the first line from what was received.
+func cutLine(received []byte) (line, rest []byte, found bool) {
+	line, rest, found = bytes.Cut(received, []byte("\n"))
+	if i := bytes.LastIndexByte(line, agentMark); i >= 0 {
+		line = line[i+1:]
+	}
+	return line, rest, found && len(strings.TrimSpace(string(line))) > 0
+}
