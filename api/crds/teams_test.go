@@ -78,6 +78,18 @@ func TestClustersOfTeams(t *testing.T) {
 	refused("a change of another Cluster", patch(member, "db-demo", `{"spec":{"running":false}}`), "begin with web-")
 	accepted("the finalizer of the manager", patch(all, "web-demo", `{"metadata":{"finalizers":["clusterprovisioner.rke.io/provisioner"]}}`))
 	refused("without the finalizer", patch(member, "web-demo", `{"metadata":{"finalizers":null}}`), "metadata.finalizers is for administrators")
+	refused("a deletion that gives up", patch(member, "web-demo", `{"metadata":{"annotations":{"clusterprovisioner.rke.io/force-delete":"true"}}}`), "force-delete is for administrators")
+	refused("a Cluster with such a deletion", func() error {
+		object := newObject(t, "Cluster", "", `{}`)
+		object.SetGenerateName("")
+		object.SetName("web-forced")
+		object.SetAnnotations(map[string]string{"clusterprovisioner.rke.io/force-delete": "true"})
+		_, err := member.Create(t.Context(), object, metav1.CreateOptions{})
+		return err
+	}(), "force-delete is for administrators")
+	accepted("a deletion that gives up, of the administrator", patch(all, "web-demo", `{"metadata":{"annotations":{"clusterprovisioner.rke.io/force-delete":"true"}}}`))
+	accepted("a change after that", patch(member, "web-demo", `{"metadata":{"labels":{"a":"b"}}}`))
+	accepted("none that gives up", patch(member, "web-demo", `{"metadata":{"annotations":null}}`))
 	refused("the status", func() error {
 		_, err := member.Patch(t.Context(), "web-demo", types.MergePatchType, []byte(`{"status":{"endpoint":"x"}}`), metav1.PatchOptions{}, "status")
 		return err
