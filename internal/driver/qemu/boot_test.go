@@ -1,12 +1,15 @@
 package qemu
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // silences makes the guest of the machine of the test one that has said nothing since it was powered on.
@@ -114,4 +117,29 @@ func TestLongResetOfSilentGuest(t *testing.T) {
 			w.remove()
 		})
 	}
+}
+
+// A template that says nothing is reset, too, until its time is over.
+func TestSilentTemplate(t *testing.T) {
+	at := hookSteps(t)
+	w := newFixture(t)
+	machine := w.firmware()
+	machine.Image.Agent = nil
+	w.run(machine)
+	m := w.driver.machines[uid]
+	conn, err := m.monitor()
+	w.do(err)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.WaitTimeout)
+	defer cancel()
+	resets := 0
+	at.set("template reset", func() {
+		if resets++; resets == guestboot.MaxResets {
+			cancel()
+		}
+	})
+	err = awaitTemplate(ctx, conn, m.dir, func(time.Duration) time.Duration { return time.Hour })
+	if at.clear(); !errors.Is(err, context.Canceled) || resets != guestboot.MaxResets {
+		t.Errorf("%d resets, %v", resets, err)
+	}
+	w.remove()
 }

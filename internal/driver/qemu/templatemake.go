@@ -171,7 +171,7 @@ func (t *templates) boot(ctx context.Context, l *launch, made *template, dir str
 	conn, err := dialTemplate(ctx, dir)
 	if err == nil {
 		defer conn.Close()
-		err = awaitTemplate(ctx, conn, dir, &guestboot.Clock{PID: proc.PID()})
+		err = awaitTemplate(ctx, conn, dir, (&guestboot.Clock{PID: proc.PID()}).Tick)
 	}
 	if err == nil {
 		step("template booted")
@@ -215,8 +215,9 @@ func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error)
 	return conn, nil
 }
 
-// awaitTemplate waits until the agent of the guest answers: then the guest waits. It resets a guest that hangs.
-func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, clock *guestboot.Clock) error {
+// awaitTemplate waits until the agent of the guest answers: then the guest waits. It resets a guest that hangs. tick returns the part of an
+// interval that counts.
+func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, tick func(time.Duration) time.Duration) error {
 	path, release, err := shortPath(filepath.Join(dir, agentSocket))
 	if err != nil {
 		return err
@@ -224,9 +225,10 @@ func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, clock *gue
 	defer release()
 	boot := guestboot.Boot{Usual: usualBoot}
 	err = wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
-		boot.Ran += clock.Tick(templatePoll)
+		boot.Ran += tick(templatePoll)
 		if guestboot.Decide(boot) == guestboot.Reset {
 			boot.Resets, boot.Ran = boot.Resets+1, 0
+			step("template reset")
 			return false, conn.Run(ctx, "system_reset", nil, nil)
 		}
 		var devices []struct {
