@@ -26,7 +26,7 @@ func TestLongClusterByCommand(t *testing.T) {
 	}
 	transcript.Contains(t, created.Stdout, "cluster/by-command created")
 	transcript.Contains(t, created.Stderr, "by-command: Provisioning: The cluster is being provisioned", "keelson cluster kubeconfig by-command --kubeconfig=", "--merge")
-	transcript.Contains(t, s.Fails(t, 1, keelson("create", "by-command")...), "there is a Cluster by-command already")
+	transcript.Contains(t, s.Fails(t, 1, keelson("create", "by-command")...), "Cluster by-command exists already")
 	transcript.Contains(t, s.OK(t, keelson("list")...), "by-command", "Provisioned", "True", "https://127.0.0.1:")
 
 	printed := filepath.Join(t.TempDir(), "printed")

@@ -27,7 +27,7 @@ func TestLongClusterSnapshot(t *testing.T) {
 	node := user.field(t, "node/simulated-0", "{.metadata.uid}")
 	transcript.Contains(t, s.Fails(t, 1, keelson("snapshot", "missing")...), `there is no Cluster "missing"`)
 	s.OK(t, keelson("snapshot", "first", "--name", "before", "--wait")...)
-	transcript.Contains(t, s.Fails(t, 1, keelson("snapshot", "first", "--name", "before")...), "there is a ClusterSnapshot before already")
+	transcript.Contains(t, s.Fails(t, 1, keelson("snapshot", "first", "--name", "before")...), "ClusterSnapshot before exists already")
 	const snapshot = "clustersnapshot/before"
 	transcript.Contains(t, s.kubectl(t, "get", snapshot), "CLUSTER", "SIZE", "VERSION", "first", "True", "v1.")
 	files := filepath.Join(stateDir, "cluster-snapshots", s.field(t, snapshot, "{.metadata.uid}"))

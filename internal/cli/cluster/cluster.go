@@ -80,13 +80,16 @@ func (c *clusters) untilReady(ctx context.Context, name string, timeout time.Dur
 		if err != nil {
 			return false, "", err
 		}
-		return isReady(cluster), describeStatus(cluster), nil
+		return isReady(cluster), describeBlocking(cluster), nil
 	})
 }
 
 // isReady reports whether the spec of a Cluster is applied, its API is ready, its kubeconfig is written, and its real nodes, if
 // any, are ready.
-func isReady(cluster *v1alpha1.Cluster) bool {
+func isReady(cluster *v1alpha1.Cluster) bool { return blocking(cluster) == "" }
+
+// blocking returns the first condition of isReady that is not True for the current spec.
+func blocking(cluster *v1alpha1.Cluster) string {
 	wanted := []string{v1alpha1.ConditionProvisioned, v1alpha1.ConditionReady, v1alpha1.ConditionKubeconfigAvailable}
 	if nodes := cluster.Spec.Nodes; nodes != nil && ptr.Deref(nodes.Real, 0) > 0 {
 		wanted = append(wanted, v1alpha1.ConditionNodesReady)
@@ -94,17 +97,30 @@ func isReady(cluster *v1alpha1.Cluster) bool {
 	for _, kind := range wanted {
 		condition := meta.FindStatusCondition(cluster.Status.Conditions, kind)
 		if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration != cluster.Generation {
-			return false
+			return kind
 		}
 	}
-	return true
+	return ""
+}
+
+// describeBlocking returns the phase of a Cluster that is not ready in a line, and the condition that it waits for.
+func describeBlocking(cluster *v1alpha1.Cluster) string {
+	condition := meta.FindStatusCondition(cluster.Status.Conditions, blocking(cluster))
+	if condition == nil || condition.ObservedGeneration != cluster.Generation {
+		return describe(cluster, "")
+	}
+	return describe(cluster, fmt.Sprintf("%s is %s: %s", condition.Type, condition.Status, condition.Message))
 }
 
 // describeStatus returns the status of a Cluster in a line: the phase, and the message of the condition that explains it.
 func describeStatus(cluster *v1alpha1.Cluster) string {
+	return describe(cluster, cluster.Status.Message)
+}
+
+func describe(cluster *v1alpha1.Cluster, message string) string {
 	line := cluster.Name + ": " + cmp.Or(string(cluster.Status.Phase), string(v1alpha1.PhasePending))
 	// The causes of a failure may have several lines.
-	if message := strings.Join(strings.Fields(cluster.Status.Message), " "); message != "" {
+	if message = strings.Join(strings.Fields(message), " "); message != "" {
 		line += ": " + message
 	}
 	return line

@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/target"
@@ -109,6 +112,11 @@ spec:
 	if name := newClusterSnapshot("demo", "", at).Name; name != "demo-20260102-020405" {
 		t.Errorf("the default name is %s", name)
 	}
+	long := strings.Repeat("a", validation.DNS1123SubdomainMaxLength)
+	name := newClusterSnapshot(long, "", at).Name
+	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 || !strings.HasSuffix(name, "-20260102-020405") {
+		t.Errorf("the default name of a long one is %s: %v", name, problems)
+	}
 }
 
 func TestRestoreRequest(t *testing.T) {
@@ -139,7 +147,6 @@ func TestUsageErrors(t *testing.T) {
 		"snapshot a -o wide":                      "must be yaml, json or name",
 		"rehearse":                                "takes one NAME",
 		"rehearse a -o wide":                      "must be text or json",
-		"rehearse a --timeout 0s":                 "--timeout=0s: must be",
 		"create a --api-port 70000":               "--api-port=70000: must be",
 		"create a --idle-stop-after 10s":          "--idle-stop-after=10s: must be",
 		"create a --idle-stop-after 1h --nodes 1": "--idle-stop-after cannot be combined",
@@ -183,6 +190,33 @@ func TestIsReady(t *testing.T) {
 		if got := isReady(cluster); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
 		}
+	}
+}
+
+// While a command waits for a Cluster to be ready, it shows the condition that is not True yet, whatever the others say.
+func TestDescribeBlocking(t *testing.T) {
+	for blocking, want := range map[string]string{
+		"Provisioned":         "demo: Provisioned: Provisioned is False: no space",
+		"Ready":               "demo: Provisioned: Ready is False: no space",
+		"KubeconfigAvailable": "demo: Provisioned: KubeconfigAvailable is False: no space",
+		"NodesReady":          "demo: Provisioned: NodesReady is False: no space",
+	} {
+		cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "demo"}}
+		cluster.Spec.Nodes = &v1alpha1.ClusterNodes{Real: ptr.To(int32(1))}
+		cluster.Status = v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseProvisioned, Message: "The API reports that it is ready"}
+		cluster.Status.Conditions = conditions(0, "Provisioned", "Ready", "KubeconfigAvailable", "NodesReady")
+		if got, want := describeBlocking(cluster), "demo: Provisioned"; got != want {
+			t.Errorf("ready: got %q, want %q", got, want)
+		}
+		condition := meta.FindStatusCondition(cluster.Status.Conditions, blocking)
+		condition.Status, condition.Message = metav1.ConditionFalse, "no\n  space"
+		if got := describeBlocking(cluster); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "demo", Generation: 2}}
+	if got, want := describeBlocking(cluster), "demo: Pending"; got != want {
+		t.Errorf("without a status: got %q, want %q", got, want)
 	}
 }
 

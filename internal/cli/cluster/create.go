@@ -93,7 +93,7 @@ func (c *createFlags) create(cmd *cobra.Command, flags *target.Flags, waits *obj
 		return err
 	}
 	if err := all.Create(cmd.Context(), cluster); apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("there is a Cluster %s already; choose another name, or delete it: keelson cluster delete %[1]s", cluster.Name)
+		return object.Taken(cmd.Context(), all, cluster, "Cluster "+cluster.Name, "keelson cluster delete "+cluster.Name)
 	} else if err != nil {
 		return all.describe(cluster.Name, err)
 	}

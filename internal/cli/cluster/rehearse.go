@@ -48,9 +48,6 @@ The result Refused means that objects are lost, or cannot be written after the u
 			if output != "text" && output != "json" {
 				return usage.Errorf("--output=%s: must be text or json", output)
 			}
-			if r.timeout <= 0 {
-				return usage.Errorf("--timeout=%v: must be greater than 0", r.timeout)
-			}
 			c, err := open(cmd.Context(), &flags)
 			if err != nil {
 				return err
@@ -72,7 +69,8 @@ The result Refused means that objects are lost, or cannot be written after the u
 	flags.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&r.version, "version", "", "Kubernetes `version` of the upgrade, such as v1.36.3 (default: that of new clusters)")
 	cmd.Flags().BoolVar(&r.viaProxy, "via-proxy", false, "reach both clusters through the API that has the Cluster, as keelson cluster kubeconfig --via-proxy")
-	cmd.Flags().DurationVar(&r.timeout, "timeout", 10*time.Minute, "longest time for the rehearsal")
+	r.timeout = 10 * time.Minute
+	cmd.Flags().Var(usage.Positive(&r.timeout), "timeout", "longest time for the rehearsal")
 	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
 	return cmd
 }

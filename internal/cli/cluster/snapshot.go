@@ -10,11 +10,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func newSnapshot() *cobra.Command {
@@ -51,7 +53,7 @@ kubectl delete clustersnapshot.`,
 				return err
 			}
 			if err := c.Create(cmd.Context(), taken); apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("there is a ClusterSnapshot %s already; choose another name, or delete it: kubectl delete clustersnapshot %[1]s", taken.Name)
+				return object.Taken(cmd.Context(), c, taken, "ClusterSnapshot "+taken.Name, "kubectl delete clustersnapshot "+taken.Name)
 			} else if err != nil {
 				return fmt.Errorf("clustersnapshot %s: %w", taken.Name, err)
 			}
@@ -73,7 +75,8 @@ kubectl delete clustersnapshot.`,
 // newClusterSnapshot returns the object. Without a name, it gets that of the Cluster and the time in UTC.
 func newClusterSnapshot(cluster, name string, now time.Time) *v1alpha1.ClusterSnapshot {
 	if name == "" {
-		name = cluster + "-" + now.UTC().Format("20060102-150405")
+		suffix := now.UTC().Format("-20060102-150405")
+		name = kube.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 	}
 	return &v1alpha1.ClusterSnapshot{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: cluster}}
 }

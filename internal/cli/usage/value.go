@@ -3,6 +3,7 @@ package usage
 import (
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -21,6 +22,22 @@ func (v *nonEmpty) Set(value string) error {
 	}
 	*v = nonEmpty(value)
 	return nil
+}
+
+// Positive returns the value of a flag for a duration that must be longer than 0.
+func Positive(target *time.Duration) pflag.Value { return (*positive)(target) }
+
+type positive time.Duration
+
+func (v *positive) String() string { return time.Duration(*v).String() }
+func (v *positive) Type() string   { return "duration" }
+func (v *positive) Set(value string) error {
+	d, err := time.ParseDuration(value)
+	if err == nil && d <= 0 {
+		err = errors.New("must be longer than 0, such as 5m")
+	}
+	*v = positive(d)
+	return err
 }
 
 // BadFlag returns the *Error for a flag that could not be parsed. It replaces the messages of

@@ -3,6 +3,7 @@ package usage
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -15,6 +16,7 @@ func TestBadFlag(t *testing.T) {
 		fs.IntP("level", "l", 0, "")
 		fs.Duration("pause", 0, "")
 		fs.Var(NonEmpty(new(string)), "place", "")
+		fs.Var(Positive(new(time.Duration)), "timeout", "")
 		return fs
 	}
 	for _, test := range []struct {
@@ -27,6 +29,9 @@ func TestBadFlag(t *testing.T) {
 		{"--count=-99999999999999999999", `invalid argument "-99999999999999999999" for "--count" flag: is too large a number; see keelson do --help`},
 		{"-lx", `invalid argument "x" for "--level" flag: must be a whole number; see keelson do --help`},
 		{"--pause=10", `invalid argument "10" for "--pause" flag: time: missing unit in duration "10"; see keelson do --help`},
+		{"--timeout=0", `invalid argument "0" for "--timeout" flag: must be longer than 0, such as 5m; see keelson do --help`},
+		{"--timeout=-5s", `invalid argument "-5s" for "--timeout" flag: must be longer than 0, such as 5m; see keelson do --help`},
+		{"--timeout=5", `invalid argument "5" for "--timeout" flag: time: missing unit in duration "5"; see keelson do --help`},
 		{"--place=", `invalid argument "" for "--place" flag: must not be empty; see keelson do --help`},
 		{"--plaice=x", `unknown flag: --plaice; see keelson do --help`},
 		{"--place", `flag needs an argument: --place; see keelson do --help`},
