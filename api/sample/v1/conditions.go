@@ -12,6 +12,9 @@ const (
 	ReasonPodReady = "PodReady"
 	// ReasonPodStarting: the Pod exists but is not ready yet.
 	ReasonPodStarting = "PodStarting"
+	// ReasonPodStuck: the Pod cannot start, for example because its image cannot be
+	// pulled or no node has room; the message has the cause.
+	ReasonPodStuck = "PodStuck"
 	// ReasonPodTerminating: the Pod is being deleted; a new one is created
 	// afterwards.
 	ReasonPodTerminating = "PodTerminating"

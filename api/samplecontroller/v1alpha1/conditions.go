@@ -14,6 +14,9 @@ const (
 	// ReasonProgressing: the Deployment is up to date, but not all of its replicas
 	// are available yet.
 	ReasonProgressing = "Progressing"
+	// ReasonRolloutStuck: the Deployment makes no progress, for example because a quota
+	// refuses its Pods; the message has the cause that Kubernetes reports.
+	ReasonRolloutStuck = "RolloutStuck"
 	// ReasonErrResourceExists: the Deployment with that name has another owner.
 	// Rename one of the two, or delete the Deployment.
 	ReasonErrResourceExists = "ErrResourceExists"

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -66,6 +67,13 @@ func orphaned(d *appsv1.Deployment) { d.OwnerReferences = nil }
 
 // unavailable makes a Deployment one of which a replica is not available yet.
 func unavailable(d *appsv1.Deployment) { d.Status.AvailableReplicas-- }
+
+// stuck makes a Deployment one that its controller reports as stuck.
+func stuck(kind appsv1.DeploymentConditionType, status corev1.ConditionStatus, reason, message string) func(*appsv1.Deployment) {
+	return func(d *appsv1.Deployment) {
+		d.Status.Conditions = append(d.Status.Conditions, appsv1.DeploymentCondition{Type: kind, Status: status, Reason: reason, Message: message})
+	}
+}
 
 func scaled(n int32) func(*appsv1.Deployment) {
 	return func(d *appsv1.Deployment) { d.Spec.Replicas = &n }

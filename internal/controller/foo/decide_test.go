@@ -141,6 +141,8 @@ func TestDecideSeesTheSameInASlimDeployment(t *testing.T) {
 		ownedBy(foo, func(d *appsv1.Deployment) { d.Labels = nil }),
 		ownedBy(foo, func(d *appsv1.Deployment) { d.Spec.Selector.MatchLabels["app"] = "x" }),
 		ownedBy(foo, func(d *appsv1.Deployment) { d.Status.UpdatedReplicas = 1 }),
+		ownedBy(foo, unavailable, stuck(appsv1.DeploymentProgressing, "False", "ProgressDeadlineExceeded", "timed out")),
+		ownedBy(foo, unavailable, stuck(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", "exceeded quota")),
 	} {
 		slim := must(slimDeployment(deployment.DeepCopy())).(*appsv1.Deployment)
 		for _, d := range []*appsv1.Deployment{deployment, slim} {

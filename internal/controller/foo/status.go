@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -58,6 +59,10 @@ func summarizeReady(foo *v1alpha1.Foo, seen observation, p plan, actErr error) m
 		return not(v1alpha1.ReasonProgressing, "Deployment %q of an earlier Foo with this name is about to be deleted; a new one is created afterwards", name)
 	}
 	if !isAvailable(foo, p.current) {
+		if cause := stuckCause(p.current); cause != "" {
+			return not(v1alpha1.ReasonRolloutStuck, "Deployment %q is stuck: %s. To see the events of its Pods, run: kubectl describe pods --namespace %s --selector %s",
+				name, cause, foo.Namespace, selectorText(foo))
+		}
 		return not(v1alpha1.ReasonProgressing, "Not all replicas of Deployment %q are available yet", name)
 	}
 	return metav1.Condition{
@@ -87,6 +92,33 @@ func isAvailable(foo *v1alpha1.Foo, deployment *appsv1.Deployment) bool {
 		got.Replicas == want && got.UpdatedReplicas == want && got.AvailableReplicas == want
 }
 
+// stuckCause returns why the Deployment makes no progress, according to its controller; empty if it makes some.
+func stuckCause(deployment *appsv1.Deployment) string {
+	if deployment.Status.ObservedGeneration < deployment.Generation {
+		// The conditions are about an earlier spec.
+		return ""
+	}
+	cause := ""
+	for _, condition := range deployment.Status.Conditions {
+		switch {
+		case isReplicaFailure(condition):
+			// This is the cause of the other one.
+			return condition.Reason + ": " + condition.Message
+		case isNoProgress(condition):
+			cause = condition.Reason + ": " + condition.Message
+		}
+	}
+	return cause
+}
+
+func isReplicaFailure(condition appsv1.DeploymentCondition) bool {
+	return condition.Type == appsv1.DeploymentReplicaFailure && condition.Status == corev1.ConditionTrue
+}
+
+func isNoProgress(condition appsv1.DeploymentCondition) bool {
+	return condition.Type == appsv1.DeploymentProgressing && condition.Status == corev1.ConditionFalse
+}
+
 // finish writes the status if it changed, and records a warning if Ready became False for
 // a reason that requires a user. It returns the result of Reconcile.
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
@@ -104,7 +136,7 @@ func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alp
 	after := foo.DeepCopy()
 	after.Status = status
 	written, result, err := r.status.Finish(ctx, foo, after, outcome)
-	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == v1alpha1.ReasonDeploymentWriteFailed) {
+	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == v1alpha1.ReasonRolloutStuck || is.Reason == v1alpha1.ReasonDeploymentWriteFailed) {
 		r.events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
 	}
 	return result, err

@@ -43,6 +43,30 @@ func TestSummarize(t *testing.T) {
 			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Not all replicas of Deployment "web" are available yet`},
 		},
 		{
+			name: "the Deployment makes no progress",
+			seen: see(foo, ownedBy(foo, unavailable, stuck(appsv1.DeploymentProgressing, "False", "ProgressDeadlineExceeded", "it has timed out"))), available: 2,
+			want: metav1.Condition{Status: "False", Reason: "RolloutStuck", Message: `Deployment "web" is stuck: ProgressDeadlineExceeded: it has timed out. ` +
+				"To see the events of its Pods, run: kubectl describe pods --namespace market --selector " + selectorText(foo)},
+		},
+		{
+			name: "a quota refuses its Pods, so that it makes no progress",
+			seen: see(foo, ownedBy(foo, unavailable, stuck(appsv1.DeploymentProgressing, "False", "ProgressDeadlineExceeded", "it has timed out"),
+				stuck(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", "exceeded quota"))), available: 2,
+			want: metav1.Condition{Status: "False", Reason: "RolloutStuck", Message: `Deployment "web" is stuck: FailedCreate: exceeded quota. ` +
+				"To see the events of its Pods, run: kubectl describe pods --namespace market --selector " + selectorText(foo)},
+		},
+		{
+			name: "the Deployment was stuck before it was changed",
+			seen: see(foo, ownedBy(foo, unavailable, stuck(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", "exceeded quota"),
+				func(d *appsv1.Deployment) { d.Generation = 2 })), available: 2,
+			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Not all replicas of Deployment "web" are available yet`},
+		},
+		{
+			name: "the Deployment makes progress",
+			seen: see(foo, ownedBy(foo, unavailable, stuck(appsv1.DeploymentProgressing, "True", "ReplicaSetUpdated", "it does"))), available: 2,
+			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Not all replicas of Deployment "web" are available yet`},
+		},
+		{
 			name: "the controller of Deployments has not seen the change: its numbers are about the old one",
 			seen: see(foo, ownedBy(foo, func(d *appsv1.Deployment) { d.Generation = 2 })), available: 3,
 			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Not all replicas of Deployment "web" are available yet`},

@@ -106,5 +106,12 @@ func slimDeployment(object any) (any, error) {
 		UpdatedReplicas:    full.Status.UpdatedReplicas,
 		AvailableReplicas:  full.Status.AvailableReplicas,
 	}
+	for _, condition := range full.Status.Conditions {
+		if isReplicaFailure(condition) || isNoProgress(condition) {
+			slim.Status.Conditions = append(slim.Status.Conditions, appsv1.DeploymentCondition{
+				Type: condition.Type, Status: condition.Status, Reason: condition.Reason, Message: condition.Message,
+			})
+		}
+	}
 	return slim, nil
 }

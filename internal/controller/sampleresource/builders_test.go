@@ -105,3 +105,18 @@ func must[T any](value T, err error) T {
 
 // asJSON returns value as JSON with indentation.
 func asJSON(value any) string { return string(must(json.MarshalIndent(value, "", "  "))) }
+
+// waiting makes the container wait.
+func waiting(reason string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{
+			Name: containerName, Image: podImage(pod), State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "it waits"}},
+		}}
+	}
+}
+
+func unscheduled(pod *corev1.Pod) {
+	pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "0/1 nodes are available",
+	})
+}

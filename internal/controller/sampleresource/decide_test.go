@@ -173,6 +173,16 @@ func TestDecide(t *testing.T) {
 			},
 		},
 		{
+			name: "the image cannot be pulled",
+			pods: []*corev1.Pod{pod(0, starting, waiting("ImagePullBackOff"))},
+			want: plan{action: keep, pod: pod(0, starting, waiting("ImagePullBackOff"))},
+		},
+		{
+			name: "no node has room",
+			pods: []*corev1.Pod{pod(0, starting, unscheduled)},
+			want: plan{action: keep, pod: pod(0, starting, unscheduled)},
+		},
+		{
 			name: "the Pod of that name is someone else's",
 			pods: []*corev1.Pod{pod(0, orphaned)},
 			want: plan{action: blocked},

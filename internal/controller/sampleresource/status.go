@@ -81,6 +81,9 @@ func summarizeReady(sample *samplev1.SampleResource, p plan, actErr error) metav
 		return not(samplev1.ReasonPodTerminating, "Pod %q of an earlier SampleResource with this name is about to be deleted; a new one is created afterwards", sample.Name)
 	}
 	if !isReady(p.pod) {
+		if problem := kube.PodProblem(p.pod); problem != "" {
+			return not(samplev1.ReasonPodStuck, "%s. To see its events, run: kubectl describe pod --namespace %s %s", problem, sample.Namespace, name)
+		}
 		return not(samplev1.ReasonPodStarting, "Pod %q is not ready yet", name)
 	}
 	return metav1.Condition{
@@ -115,7 +118,7 @@ func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource
 	after := sample.DeepCopy()
 	after.Status = status
 	written, result, err := r.status.Finish(ctx, sample, after, outcome)
-	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == samplev1.ReasonPodWriteFailed) {
+	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == samplev1.ReasonPodStuck || is.Reason == samplev1.ReasonPodWriteFailed) {
 		r.events.Warning(sample, is.Reason, "CreatePod", is.Message)
 	}
 	return result, err

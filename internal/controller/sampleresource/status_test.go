@@ -52,6 +52,20 @@ func TestSummarize(t *testing.T) {
 			ready: metav1.Condition{Status: "False", Reason: "PodStarting", Message: `Pod "sample" is not ready yet`},
 		},
 		{
+			name: "the image cannot be pulled",
+			pods: []*corev1.Pod{ownedBy(fresh, 0, starting, waiting("ErrImagePull"))},
+			want: samplev1.SampleResourceStatus{PodName: "sample"},
+			ready: metav1.Condition{Status: "False", Reason: "PodStuck", Message: `Container "sample" of Pod "sample" waits: ImagePullBackOff, image "nginx:1.29". ` +
+				"To see its events, run: kubectl describe pod --namespace market sample"},
+		},
+		{
+			name: "no node has room",
+			pods: []*corev1.Pod{ownedBy(fresh, 0, starting, unscheduled)},
+			want: samplev1.SampleResourceStatus{PodName: "sample"},
+			ready: metav1.Condition{Status: "False", Reason: "PodStuck", Message: `Pod "sample" is not scheduled: 0/1 nodes are available. ` +
+				"To see its events, run: kubectl describe pod --namespace market sample"},
+		},
+		{
 			name:  "the Pod was created just now",
 			want:  samplev1.SampleResourceStatus{PodName: "sample"},
 			ready: metav1.Condition{Status: "False", Reason: "PodStarting", Message: `Pod "sample" was created and is not ready yet`},

@@ -73,6 +73,25 @@ func slimPod(object any) (any, error) {
 				Type: condition.Type, Status: condition.Status, ObservedGeneration: condition.ObservedGeneration,
 			})
 		}
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			slim.Status.Conditions = append(slim.Status.Conditions, corev1.PodCondition{
+				Type: condition.Type, Status: condition.Status, Message: condition.Message,
+			})
+		}
 	}
+	slim.Status.InitContainerStatuses = stuckContainers(full.Status.InitContainerStatuses)
+	slim.Status.ContainerStatuses = stuckContainers(full.Status.ContainerStatuses)
 	return slim, nil
+}
+
+// stuckContainers returns what kube.PodProblem reads of containers that cannot start.
+func stuckContainers(all []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var stuck []corev1.ContainerStatus
+	for i := range all {
+		if reason := kube.WaitingProblem(&all[i]); reason != "" {
+			waiting := &corev1.ContainerStateWaiting{Reason: reason}
+			stuck = append(stuck, corev1.ContainerStatus{Name: all[i].Name, Image: all[i].Image, State: corev1.ContainerState{Waiting: waiting}})
+		}
+	}
+	return stuck
 }
