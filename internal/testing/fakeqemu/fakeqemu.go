@@ -127,7 +127,7 @@ func step(name string) {
 	if c.Do == "hang" {
 		signal = syscall.SIGSTOP
 	}
-	_ = syscall.Kill(os.Getpid(), signal) //nolint:forbidigo // itself
+	_ = syscall.Kill(os.Getpid(), signal)
 }
 
 // passed is a descriptor that a command has passed; nil if none was.
