@@ -89,7 +89,7 @@ func newClaimSpec(machine *backend.Machine, size int64) corev1.PersistentVolumeC
 	}
 }
 
-// memoryIn returns the part of a claim, in bytes, that is for the memory of a machine that is asleep; 0 for claims of earlier versions.
+// memoryIn returns the part of a claim, in bytes, that is for the memory of a machine that is asleep; 0 without the annotation.
 func memoryIn(claim *corev1.PersistentVolumeClaim) int64 {
 	bytes, err := strconv.ParseInt(claim.Annotations[annotationMemory], 10, 64)
 	if err != nil || bytes < 0 {

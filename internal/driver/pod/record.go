@@ -38,7 +38,7 @@ type record struct {
 	// Stopped means that the end of that run was requested.
 	Stopped bool `json:"stopped,omitempty"`
 	// Started is the machine that this run began with, with disks as they have grown since, and SeedSum the checksum of its seed; nil if
-	// an earlier version began it.
+	// the record was lost and written again while it ran.
 	Started *backend.Machine `json:"started,omitempty"`
 	SeedSum string           `json:"seedSum,omitempty"`
 	// Asleep is how that run was put to sleep; nil if nobody has begun to do so.

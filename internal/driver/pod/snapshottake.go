@@ -35,7 +35,7 @@ func (d *Driver) snapshotSource(ctx context.Context, of backend.Source) (*snapsh
 	if err != nil {
 		return nil, err
 	}
-	machine := cmp.Or(rec.Started, &rec.Machine) // an earlier version has started it
+	machine := cmp.Or(rec.Started, &rec.Machine) // its record was lost and written again
 	switch {
 	case len(claimedDisks(machine)) == 0:
 		return nil, fmt.Errorf("machine %s: %w: the default guest has a root disk only with spec.resource.rootDisk", of.Server.Name, backend.ErrNoDisks)
