@@ -22,12 +22,7 @@ func (s *Server) serveConsole(w http.ResponseWriter, r *http.Request, t *target)
 	if err := isUpgrade(r); err != nil {
 		return err
 	}
-	release, err := t.attend(r.Context())
-	if err != nil {
-		return err
-	}
-	defer release()
-	x, err := s.begin(r, t, client.Console)
+	x, err := s.beginAwake(r, t, client.Console)
 	if err != nil {
 		return err
 	}

@@ -51,6 +51,10 @@ type machine struct {
 	tooMany bool
 	tcp     bool     // ports are TCP connections, which can be half closed
 	screen  net.Conn // the machine's side of the screen that was connected last
+
+	waking chan struct{} // if it is asleep: closed when it is awake
+	// attended are the calls of Attend, using those that were not released.
+	attended, using int
 }
 
 func newMachine() *machine {
@@ -82,6 +86,25 @@ func (m *machine) Observe(context.Context, backend.Identity) (backend.Server, er
 		return backend.Server{State: backend.StateStopped}, nil
 	}
 	return backend.Server{State: backend.StateRunning}, nil
+}
+
+func (m *machine) Attend(ctx context.Context, _ backend.Identity) (func(), error) {
+	m.mu.Lock()
+	m.attended++
+	m.using++
+	waking := m.waking
+	m.mu.Unlock()
+	release := func() { m.set(func() { m.using-- }) }
+	if waking == nil {
+		return release, nil
+	}
+	select {
+	case <-waking:
+		return release, nil
+	case <-ctx.Done():
+		release()
+		return nil, ctx.Err()
+	}
 }
 
 func (m *machine) Console(context.Context, backend.Identity) (io.ReadWriteCloser, error) {
@@ -262,15 +285,27 @@ func identity(name string) http.Header {
 // get returns the code and the body of a request of the aggregator.
 func (f *fixture) get(url string, certificate *tls.Certificate, header http.Header) (int, string) {
 	f.Helper()
+	code, body, err := f.request(url, certificate, header)
+	f.do(err)
+	return code, body
+}
+
+// request is like get, for other goroutines than the test's.
+func (f *fixture) request(url string, certificate *tls.Certificate, header http.Header) (int, string, error) {
 	request, err := http.NewRequestWithContext(f.Context(), http.MethodGet, url, nil)
-	f.do(err)
+	if err != nil {
+		return 0, "", err
+	}
 	request.Header = header
-	response, err := f.client(certificate).Do(request)
-	f.do(err)
+	c := f.client(certificate)
+	c.Timeout = harness.WaitTimeout
+	response, err := c.Do(request)
+	if err != nil {
+		return 0, "", err
+	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	body, err := io.ReadAll(response.Body)
-	f.do(err)
-	return response.StatusCode, string(body)
+	return response.StatusCode, string(body), err
 }
 
 // statusOf reads a Status.

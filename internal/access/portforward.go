@@ -34,12 +34,7 @@ func (s *Server) servePort(w http.ResponseWriter, r *http.Request, t *target) er
 	if !ok {
 		return refuse(http.StatusNotImplemented, "the driver %s cannot connect to machines", t.driver.Name())
 	}
-	release, err := t.attend(r.Context())
-	if err != nil {
-		return err
-	}
-	defer release()
-	x, err := s.begin(r, t, client.PortForward)
+	x, err := s.beginAwake(r, t, client.PortForward)
 	if err != nil {
 		return err
 	}

@@ -14,14 +14,14 @@ import (
 // screenTimeout limits an attempt to connect to a screen, and a screenshot.
 const screenTimeout = 10 * time.Second
 
-// attendScreen begins to use a machine, and returns its driver if that has screens.
-func attendScreen(ctx context.Context, t *target) (screener backend.Screener, release func(), err error) {
+// beginScreen begins a session with the display of a machine, and returns its driver if that has screens.
+func (s *Server) beginScreen(r *http.Request, t *target, kind string) (backend.Screener, *session, error) {
 	screener, ok := t.driver.(backend.Screener)
 	if !ok {
 		return nil, nil, refuse(http.StatusNotImplemented, "machines of the driver %s have no display", t.driver.Name())
 	}
-	release, err = t.attend(ctx)
-	return screener, release, err
+	x, err := s.beginAwake(r, t, kind)
+	return screener, x, err
 }
 
 // serveScreen serves the display of a machine: a connection to its VNC server.
@@ -29,12 +29,7 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t *target) 
 	if err := isUpgrade(r); err != nil {
 		return err
 	}
-	screener, release, err := attendScreen(r.Context(), t)
-	if err != nil {
-		return err
-	}
-	defer release()
-	x, err := s.begin(r, t, client.Screen)
+	screener, x, err := s.beginScreen(r, t, client.Screen)
 	if err != nil {
 		return err
 	}
@@ -56,12 +51,7 @@ func (s *Server) serveScreen(w http.ResponseWriter, r *http.Request, t *target) 
 
 // serveScreenshot serves what the display of a machine shows.
 func (s *Server) serveScreenshot(w http.ResponseWriter, r *http.Request, t *target) error {
-	screener, release, err := attendScreen(r.Context(), t)
-	if err != nil {
-		return err
-	}
-	defer release()
-	x, err := s.begin(r, t, client.Screenshot)
+	screener, x, err := s.beginScreen(r, t, client.Screenshot)
 	if err != nil {
 		return err
 	}

@@ -174,16 +174,11 @@ func (s *Server) locate(ctx context.Context, namespace, name string) (*target, e
 	return &target{Identity: id, driver: driver}, nil
 }
 
-// wakeTimeout limits the time in which a machine wakes for a session.
-const wakeTimeout = 2 * time.Minute
-
 // attend begins to use a machine, which is not idle until release is called. One that wakes on connection has been woken when attend
 // returns. It returns an error if the machine does not run.
 func (t *target) attend(ctx context.Context) (release func(), err error) {
 	release = func() {}
 	if attender, ok := t.driver.(backend.Attender); ok {
-		ctx, cancel := context.WithTimeout(ctx, wakeTimeout)
-		defer cancel()
 		if release, err = attender.Attend(ctx, t.Identity); err != nil {
 			return nil, err
 		}

@@ -412,6 +412,53 @@ func TestSessionsEnd(t *testing.T) {
 	}
 }
 
+// The limits apply before a machine is woken: nobody can keep it awake, or requests waiting, beyond them.
+func TestLimitsOfSessionsWithMachineAsleep(t *testing.T) {
+	for _, rest := range []string{"console", "portforward?port=22", "screen", "screenshot"} {
+		t.Run(rest, func(t *testing.T) {
+			limits := testLimits()
+			limits.PerMachine = 2
+			f := newFixture(t, limits)
+			waking := make(chan struct{})
+			f.m.set(func() { f.m.waking = waking })
+			attended := func() (attended, using int) {
+				f.m.mu.Lock()
+				defer f.m.mu.Unlock()
+				return f.m.attended, f.m.using
+			}
+			header := identity("jane")
+			header.Set("Upgrade", "websocket")
+			codes := make(chan int, limits.PerMachine)
+			for range limits.PerMachine {
+				go func() {
+					code, _, err := f.request(f.path(rest), f.front, header)
+					if err != nil {
+						t.Error(err)
+					}
+					codes <- code
+				}()
+			}
+			harness.Eventually(t, "it is being woken by both", func() bool { n, _ := attended(); return n == limits.PerMachine })
+			code, body := f.get(f.path(rest), f.front, header)
+			if code != http.StatusTooManyRequests || !strings.Contains(statusOf(t, body).Message, "2 sessions") {
+				t.Errorf("one too many: got %d, %s", code, body)
+			}
+			if n, _ := attended(); n != limits.PerMachine {
+				t.Errorf("the machine was woken for %d sessions, want %d", n, limits.PerMachine)
+			}
+			f.server.Close() // it ends the sessions that wait
+			for range limits.PerMachine {
+				if code := <-codes; code != http.StatusServiceUnavailable {
+					t.Errorf("a session that waits when the manager stops: got %d", code)
+				}
+			}
+			if _, using := attended(); using != 0 {
+				t.Errorf("the machine is still used %d times", using)
+			}
+		})
+	}
+}
+
 func TestLimitsOfSessions(t *testing.T) {
 	limits := testLimits()
 	limits.PerMachine = 2

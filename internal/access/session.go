@@ -16,6 +16,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/access/client"
 )
 
+// wakeTimeout limits the time in which a machine wakes for a session.
+const wakeTimeout = 2 * time.Minute
+
 // reviewTimeout limits one review.
 const reviewTimeout = 10 * time.Second
 
@@ -66,6 +69,8 @@ type session struct {
 	cancel context.CancelCauseFunc
 	// active is when data was last sent, in nanoseconds.
 	active atomic.Int64
+	// release ends the use of the machine; nil if it may be off.
+	release func()
 }
 
 // begin begins a session with a machine within the limits. The caller ends it.
@@ -77,6 +82,27 @@ func (s *Server) begin(r *http.Request, t *target, kind string) (*session, error
 			return id.UID, err
 		},
 	}, kind, "get", false)
+}
+
+// beginAwake begins a session with a machine that runs, and wakes one that sleeps until someone connects. The limits apply before that.
+func (s *Server) beginAwake(r *http.Request, t *target, kind string) (*session, error) {
+	x, err := s.begin(r, t, kind)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), wakeTimeout)
+	defer cancel()
+	defer context.AfterFunc(x.ctx, cancel)()
+	if x.release, err = t.attend(ctx); err == nil {
+		return x, nil
+	}
+	var why *ending
+	if errors.As(context.Cause(x.ctx), &why) {
+		err = refuse(http.StatusServiceUnavailable, "%s", why.reason)
+	}
+	x.cancel(err)
+	x.end()
+	return nil, err
 }
 
 // beginWith begins a session with an object within the limits. The caller ends it. A short one is logged at level 1.
@@ -116,6 +142,9 @@ func (s *Server) beginWith(r *http.Request, o object, kind, verb string, isShort
 // end ends a session after everything that belongs to it has ended.
 func (x *session) end() {
 	x.cancel(errLeft)
+	if x.release != nil {
+		x.release()
+	}
 	s := x.server
 	s.mu.Lock()
 	s.totals[x.object.resource]--
