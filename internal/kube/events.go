@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"fmt"
+	"hash/fnv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,13 +40,19 @@ func (r *Recorder) record(about client.Object, kind, reason, action, note string
 		const more = " ..."
 		note = strings.ToValidUTF8(note[:noteLimit-len(more)], "") + more
 	}
-	// The reference has no resource version, so that events about different versions form one
-	// series.
-	r.recorder.Eventf(&corev1.ObjectReference{
+	// The reference has no resource version, so that events about different versions form one series.
+	regarding := corev1.ObjectReference{
 		APIVersion: r.kind.GroupVersion().String(),
 		Kind:       r.kind.Kind,
 		Namespace:  about.GetNamespace(),
 		Name:       about.GetName(),
 		UID:        about.GetUID(),
-	}, nil, kind, reason, action, "%s", note)
+	}
+	// client-go counts an event as a repetition if everything but the note is equal, and drops its note. The related object is the
+	// same one, with a hash of the note, so that only events with the same note form a series.
+	sum := fnv.New32a()
+	_, _ = sum.Write([]byte(note)) // never fails
+	related := regarding
+	related.FieldPath = fmt.Sprintf("note{%08x}", sum.Sum32())
+	r.recorder.Eventf(&regarding, &related, kind, reason, action, "%s", note)
 }
