@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -42,7 +43,8 @@ type machine struct {
 	id      backend.Identity
 	gone    bool
 	off     bool
-	guest   net.Conn // the guest's side of the console
+	state   backend.State // while it is off; stopped if it is empty
+	guest   net.Conn      // the guest's side of the console
 	log     string
 	dialed  []uint16
 	port    net.Conn // the guest's side of the port that was dialed last
@@ -83,7 +85,7 @@ func (m *machine) Observe(context.Context, backend.Identity) (backend.Server, er
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.off {
-		return backend.Server{State: backend.StateStopped}, nil
+		return backend.Server{State: cmp.Or(m.state, backend.StateStopped)}, nil
 	}
 	return backend.Server{State: backend.StateRunning}, nil
 }

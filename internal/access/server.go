@@ -185,7 +185,11 @@ func (t *target) attend(ctx context.Context) (release func(), err error) {
 	}
 	server, err := t.driver.Observe(ctx, t.Identity)
 	if err == nil && !server.IsOn() {
-		err = refuse(http.StatusConflict, "VirtualMachine %s/%s is not running (its machine is %s): start it first", t.Namespace, t.Name, server.State)
+		verb := "start"
+		if server.State == backend.StateAsleep {
+			verb = "wake"
+		}
+		err = refuse(http.StatusConflict, "VirtualMachine %s/%s is not running (its machine is %s): %s it first", t.Namespace, t.Name, server.State, verb)
 	}
 	if err != nil {
 		release()

@@ -98,6 +98,17 @@ func TestRefusals(t *testing.T) {
 	f.settled(runtime.NumGoroutine())
 }
 
+// A machine that is off is started, one that sleeps is woken.
+func TestRefusalOfAMachineThatIsOff(t *testing.T) {
+	for state, verb := range map[backend.State]string{backend.StateStopped: "start it first", backend.StateAsleep: "wake it first"} {
+		f := newFixture(t, testLimits())
+		f.m.set(func() { f.m.off, f.m.state = true, state })
+		if code, body := f.get(f.path("screenshot"), f.front, identity("jane")); code != http.StatusConflict || !strings.Contains(body, verb) {
+			t.Errorf("%s: got %d %s, want %q", state, code, body, verb)
+		}
+	}
+}
+
 func TestLog(t *testing.T) {
 	f := newFixture(t, testLimits())
 	f.m.set(func() { f.m.log = "one\ntwo\n" })

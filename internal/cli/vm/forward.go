@@ -9,22 +9,12 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
-
-// firstAttempt is the timeout of the first attempt to connect to a machine; it grows. A guest that boots answers nothing,
-// and TCP repeats an attempt less and less often.
-const firstAttempt = time.Second
-
-// bootTimeout is the longest time that a connection waits for a machine that boots.
-const bootTimeout = 5 * time.Minute
 
 func newPortForward() *cobra.Command {
 	var flags machineFlags
@@ -55,9 +45,13 @@ port on this host, 0 for any free one; without it, it is the same as PORT.`,
 				return err
 			}
 			if stdio {
-				return m.connect(cmd.Context(), args[0], ports[0].remote, cmd.InOrStdin(), cmd.OutOrStdout())
+				return m.connect(cmd, args[0], ports[0].remote)
 			}
-			if _, err := m.get(cmd.Context(), args[0]); err != nil {
+			vm, err := m.get(cmd.Context(), args[0])
+			if err == nil {
+				err = whyOff(vm)
+			}
+			if err != nil {
 				return err
 			}
 			return m.forward(cmd, args[0], address, ports)
@@ -85,34 +79,13 @@ func parsePair(text string) (portPair, error) {
 	return portPair{uint16(from), uint16(to)}, nil
 }
 
-// connect connects in and out to a port of a machine. A machine that boots does not accept connections yet, so
-// they are repeated.
-func (m *machines) connect(ctx context.Context, name string, port uint16, in io.Reader, out io.Writer) error {
-	var conn *client.PortConn
-	var last error
-	timeout := firstAttempt
-	err := wait.PollUntilContextTimeout(ctx, interval, bootTimeout, true, func(ctx context.Context) (bool, error) {
-		attempt, cancel := context.WithTimeout(ctx, timeout)
-		defer cancel()
-		conn, last = client.DialPort(attempt, m.api.Config, m.namespace, name, port)
-		switch {
-		case last == nil:
-			return true, nil
-		case attempt.Err() != nil && ctx.Err() == nil:
-			timeout = min(timeout*9/8, bootTimeout)
-			return false, nil
-		case apierrors.IsServiceUnavailable(last), apierrors.IsConflict(last):
-			return false, nil
-		}
-		return false, last
-	})
-	if wait.Interrupted(err) && last != nil {
-		err = last
-	}
+// connect connects in and out to a port of a machine.
+func (m *machines) connect(cmd *cobra.Command, name string, port uint16) error {
+	conn, err := m.dial(cmd.Context(), name, port, cmd.ErrOrStderr())
 	if err != nil {
 		return err
 	}
-	return pipe(conn, in, out)
+	return pipe(conn, cmd.InOrStdin(), cmd.OutOrStdout())
 }
 
 // halfCloser is a connection that can end its side only.

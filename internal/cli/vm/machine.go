@@ -78,9 +78,6 @@ func (m *machines) describe(name string, err error) error {
 	return fmt.Errorf("VirtualMachine %s/%s: %w", m.namespace, name, err)
 }
 
-// interval is that of reads while a command waits.
-const interval = object.Interval
-
 // until waits until done returns true for all machines, and prints each change of the status of the first that is not done to
 // progress.
 func (m *machines) until(ctx context.Context, timeout time.Duration, progress io.Writer, done func(*v1alpha1.VirtualMachine) bool, names ...string) error {

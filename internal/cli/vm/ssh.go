@@ -140,6 +140,9 @@ func (l *login) options(ctx context.Context, name string) (options []string, use
 		return nil, "", err
 	}
 	vm, err := m.get(ctx, name)
+	if err == nil {
+		err = whyOff(vm)
+	}
 	if err != nil {
 		return nil, "", err
 	}
