@@ -22,7 +22,7 @@ func TestLongAccessMachineSnapshotAndFork(t *testing.T) {
 	s.OK(t, vm("ssh", "web", "--", "echo kept-42 > /dev/vda; sync")...)
 	transcript.Contains(t, s.Fails(t, 1, vm("snapshot", "missing")...), `there is no VirtualMachine "missing"`)
 	s.OK(t, vm("snapshot", "web", "--name", "before", "--wait")...)
-	transcript.Contains(t, s.Fails(t, 1, vm("snapshot", "web", "--name", "before")...), "has a VirtualMachineSnapshot before already")
+	transcript.Contains(t, s.Fails(t, 1, vm("snapshot", "web", "--name", "before")...), "before exists already")
 	transcript.Contains(t, s.kubectl(t, "get", "vmsnap/before", "-o", "wide"), "MACHINE", "SIZE", "TAKEN", "DISKS", "web", "True", "root", "SnapshotTaken")
 	s.OK(t, vm("ssh", "web", "--", "echo later-7 > /dev/vda; sync")...)
 

@@ -10,13 +10,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
-	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func newSnapshot() *cobra.Command {
@@ -75,8 +73,7 @@ kubectl delete clustersnapshot.`,
 // newClusterSnapshot returns the object. Without a name, it gets that of the Cluster and the time in UTC.
 func newClusterSnapshot(cluster, name string, now time.Time) *v1alpha1.ClusterSnapshot {
 	if name == "" {
-		suffix := now.UTC().Format("-20060102-150405")
-		name = kube.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+		name = object.TimedName(cluster, now)
 	}
 	return &v1alpha1.ClusterSnapshot{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: cluster}}
 }

@@ -80,7 +80,7 @@ func newCreate() *cobra.Command {
 			}
 			vm.Namespace = m.namespace
 			if err := m.Create(cmd.Context(), vm); apierrors.IsAlreadyExists(err) {
-				return fmt.Errorf("the namespace %s has a VirtualMachine %s already; choose another name, or delete it: kubectl delete vm %[2]s", m.namespace, vm.Name)
+				return m.taken(cmd.Context(), vm.Name)
 			} else if err != nil {
 				return m.describe(vm.Name, err)
 			}

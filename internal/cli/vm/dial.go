@@ -91,7 +91,7 @@ func hasSSHKey(vm *v1alpha1.VirtualMachine) bool {
 // whyOff returns an error if a machine does not run until the user changes that; it has the command.
 func whyOff(vm *v1alpha1.VirtualMachine) error {
 	if !vm.DeletionTimestamp.IsZero() {
-		return fmt.Errorf("VirtualMachine %s is being deleted", vm.Name)
+		return beingDeleted(vm)
 	}
 	switch vm.Spec.Action {
 	case v1alpha1.ActionStopped:

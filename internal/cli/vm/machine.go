@@ -78,6 +78,17 @@ func (m *machines) describe(name string, err error) error {
 	return fmt.Errorf("VirtualMachine %s/%s: %w", m.namespace, name, err)
 }
 
+// taken returns the error of a create of a machine whose name exists already.
+func (m *machines) taken(ctx context.Context, name string) error {
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: name}}
+	return object.Taken(ctx, m, vm, fmt.Sprintf("VirtualMachine %s/%s", m.namespace, name), fmt.Sprintf("kubectl delete vm %s --namespace %s", name, m.namespace))
+}
+
+// beingDeleted returns the error for a machine that goes while a command needs it.
+func beingDeleted(vm *v1alpha1.VirtualMachine) error {
+	return fmt.Errorf("VirtualMachine %s/%s is being deleted", vm.Namespace, vm.Name)
+}
+
 // until waits until done returns true for all machines, and prints each change of the status of the first that is not done to
 // progress.
 func (m *machines) until(ctx context.Context, timeout time.Duration, progress io.Writer, done func(*v1alpha1.VirtualMachine) bool, names ...string) error {
@@ -86,6 +97,9 @@ func (m *machines) until(ctx context.Context, timeout time.Duration, progress io
 			vm, err := m.get(ctx, name)
 			if err != nil {
 				return false, "", err
+			}
+			if !vm.DeletionTimestamp.IsZero() {
+				return false, "", beingDeleted(vm)
 			}
 			if !done(vm) {
 				return false, describeStatus(vm), nil
