@@ -21,7 +21,7 @@ import (
 // run runs a manager with this controller for the namespace of w, until the test ends.
 func (w *world) run() *harness.Requests {
 	w.Helper()
-	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, Add, Cache)
+	return harness.RunManager(w.T, env.Config(w), w.Client.Scheme(), w.Namespace, Add, Cache)
 }
 
 func (w *world) eventually(what string, check func() bool) {
@@ -32,7 +32,7 @@ func (w *world) eventually(what string, check func() bool) {
 // hasReason reports whether Ready of the Foo shop has this reason for the present spec.
 func (w *world) hasReason(reason string) bool {
 	w.Helper()
-	foo := w.foo()
+	foo := w.Object()
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == foo.Generation
 }
@@ -45,7 +45,7 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.eventually("the foreign Deployment is reported", func() bool { return w.hasReason(v1alpha1.ReasonErrResourceExists) })
 	w.expectUntouched(foreign)
 
-	w.do(w.client.Delete(t.Context(), foreign))
+	w.Do(w.Client.Delete(t.Context(), foreign))
 	w.eventually("the name is free and taken", func() bool { return w.deployment("web") != nil })
 
 	w.rollOut("web")
@@ -54,10 +54,10 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.edit("web", scaled(5))
 	w.eventually("it is scaled back", func() bool { return *w.deployment("web").Spec.Replicas == 3 })
 
-	w.do(w.client.Delete(t.Context(), w.deployment("web")))
+	w.Do(w.Client.Delete(t.Context(), w.deployment("web")))
 	w.eventually("it is back", func() bool { return w.deployment("web") != nil })
 
-	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
+	w.Change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
 	w.eventually("the new one is there", func() bool { return w.deployment("web2") != nil })
 	w.rollOut("web2")
 	w.eventually("it is renamed", func() bool { return cmp.Equal(w.names(), []string{"web2"}) })
@@ -65,15 +65,15 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.edit("web2", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
 	w.eventually("it was let go", func() bool { return w.hasReason(v1alpha1.ReasonErrResourceExists) })
 
-	w.edit("web2", func(d *appsv1.Deployment) { d.OwnerReferences = ownedBy(w.foo()).OwnerReferences })
+	w.edit("web2", func(d *appsv1.Deployment) { d.OwnerReferences = ownedBy(w.Object()).OwnerReferences })
 	w.eventually("it was taken again", func() bool { return w.hasReason(v1alpha1.ReasonAvailable) })
 
 	w.eventually("events were recorded", func() bool {
 		var list eventsv1.EventList
-		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		seen := map[string]bool{}
 		for _, event := range list.Items {
-			if event.Regarding.UID == w.foo().UID {
+			if event.Regarding.UID == w.Object().UID {
 				seen[event.Reason] = true
 			}
 		}
@@ -90,13 +90,13 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 	harness.Parallel(t, many, func(n int) error {
 		name := fmt.Sprintf("foo-%d", n)
 		foo := newFoo(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = name })
-		foo.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: name}
-		return w.client.Create(t.Context(), foo)
+		foo.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: name}
+		return w.Client.Create(t.Context(), foo)
 	})
 	w.eventually("there is a Deployment for each", func() bool { return len(w.deployments()) == many })
 	foos := func() []client.Object {
 		var list v1alpha1.FooList
-		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		var all []client.Object
 		for i := range list.Items {
 			all = append(all, &list.Items[i])
@@ -122,12 +122,12 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 	w.rollOut("foo-7")
 	w.eventually("one of the Foos is available", func() bool {
 		foo := &v1alpha1.Foo{}
-		w.do(w.client.Get(t.Context(), client.ObjectKey{Namespace: w.namespace, Name: "foo-7"}, foo))
+		w.Do(w.Client.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: "foo-7"}, foo))
 		return meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionReady)
 	})
 	w.eventually("the one event is recorded", func() bool {
 		var list eventsv1.EventList
-		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		return len(list.Items) == 1
 	})
 	if diff := cmp.Diff(map[string]int{http.MethodPut: 2, http.MethodPost: 1}, counted.Take()); diff != "" {

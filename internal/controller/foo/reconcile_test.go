@@ -25,26 +25,26 @@ import (
 func TestTwoWritesUntilSteady(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	if wait := w.reconcile().RequeueAfter; wait < 2*kube.Holdback {
+	if wait := w.ReconcileOnce().RequeueAfter; wait < 2*kube.Holdback {
 		t.Errorf("it looks again after %v, though the Deployment will tell", wait)
 	}
-	if wait := w.reconcile().RequeueAfter; wait != kube.Holdback {
+	if wait := w.ReconcileOnce().RequeueAfter; wait != kube.Holdback {
 		t.Errorf("the first status waits %v, not %v", wait, kube.Holdback)
 	}
 	for range 3 { // what the controller of Deployments reports meanwhile
-		w.pass(kube.Holdback / 10)
-		w.reconcile()
+		w.Pass(kube.Holdback / 10)
+		w.ReconcileOnce()
 	}
 	w.rollOut("web")
-	w.settle()
-	if diff := cmp.Diff([]harness.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}, w.wrote()); diff != "" {
+	w.Settle()
+	if diff := cmp.Diff([]harness.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}, w.Wrote()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
-	w.expectReady("True", v1alpha1.ReasonAvailable)
-	if events := w.events(); len(events) > 0 {
+	w.ExpectReady("True", v1alpha1.ReasonAvailable)
+	if events := w.Events(); len(events) > 0 {
 		t.Errorf("there are events, each of which is a write: %q", events)
 	}
-	foo := w.foo()
+	foo := w.Object()
 	if foo.Status.AvailableReplicas != 3 || foo.Status.Selector != selectorText(foo) {
 		t.Errorf("status is %s", asJSON(foo.Status))
 	}
@@ -53,19 +53,19 @@ func TestTwoWritesUntilSteady(t *testing.T) {
 func TestLongAStatusThatIsNotUrgentIsWrittenOnceASecond(t *testing.T) {
 	w := newWorld(t)
 	w.create(func(f *v1alpha1.Foo) { f.Spec.Replicas = ptr.To[int32](1000) })
-	w.settle()
-	w.wrote()
+	w.Settle()
+	w.Wrote()
 	const steps = 100
 	for n := range steps { // 5 seconds in all
 		deployment := w.deployment("web")
 		deployment.Status = appsv1.DeploymentStatus{
 			ObservedGeneration: 1, Replicas: 1000, UpdatedReplicas: 1000, ReadyReplicas: int32(n), AvailableReplicas: int32(n),
 		}
-		w.do(w.client.Status().Update(t.Context(), deployment))
-		w.reconcile()
-		w.pass(5 * kube.Holdback / steps)
+		w.Do(w.Client.Status().Update(t.Context(), deployment))
+		w.ReconcileOnce()
+		w.Pass(5 * kube.Holdback / steps)
 	}
-	if writes := len(w.wrote()); writes < 3 || writes > 5 {
+	if writes := len(w.Wrote()); writes < 3 || writes > 5 {
 		t.Errorf("%d writes of the status in 5 seconds", writes)
 	}
 }
@@ -97,25 +97,25 @@ func TestDriftIsRepaired(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
 			foo := w.create()
-			w.settle()
+			w.Settle()
 			uid := w.deployment("web").UID
 			w.edit("web", test.change)
-			w.wrote()
-			w.reconcile()
-			if diff := cmp.Diff([]harness.Request{{Verb: "apply"}}, w.wrote()); diff != "" {
+			w.Wrote()
+			w.ReconcileOnce()
+			if diff := cmp.Diff([]harness.Request{{Verb: "apply"}}, w.Wrote()); diff != "" {
 				t.Errorf("writes (-want +got):\n%s", diff)
 			}
 			repaired := w.deployment("web")
 			if found := differences(foo, repaired); len(found) > 0 || repaired.UID != uid {
 				t.Errorf("the Deployment still has %v, or is another one", found)
 			}
-			if diff := cmp.Diff([]string{test.event}, w.events()); diff != "" {
+			if diff := cmp.Diff([]string{test.event}, w.Events()); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			w.settle()
-			w.wrote()
-			w.reconcile()
-			if writes := w.wrote(); len(writes) > 0 {
+			w.Settle()
+			w.Wrote()
+			w.ReconcileOnce()
+			if writes := w.Wrote(); len(writes) > 0 {
 				t.Errorf("nothing differs, and there are writes: %v", writes)
 			}
 		})
@@ -126,7 +126,7 @@ func TestDriftIsRepaired(t *testing.T) {
 func TestEditsAreNotRepairs(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
+	w.Settle()
 	for _, edit := range []struct {
 		change func(*v1alpha1.Foo)
 		event  string
@@ -135,12 +135,12 @@ func TestEditsAreNotRepairs(t *testing.T) {
 		{func(f *v1alpha1.Foo) { f.Spec.Image = "nginx:1.30" },
 			`Normal DeploymentUpdated Updated Deployment "web", which had image "nginx:1.29" instead of "nginx:1.30"`},
 	} {
-		w.change(edit.change)
-		w.reconcile()
-		if diff := cmp.Diff([]string{edit.event}, w.events()); diff != "" {
+		w.Change(edit.change)
+		w.ReconcileOnce()
+		if diff := cmp.Diff([]string{edit.event}, w.Events()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)
 		}
-		w.settle()
+		w.Settle()
 	}
 }
 
@@ -148,16 +148,16 @@ func TestEditsAreNotRepairs(t *testing.T) {
 func TestARepairThatIsUndoneIsNoEvent(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
+	w.Settle()
 	w.edit("web", unconfined)
-	w.useClient(interceptor.NewClient(w.client, interceptor.Funcs{
+	w.UseClient(interceptor.NewClient(w.Client, interceptor.Funcs{
 		Apply: func(_ context.Context, _ client.WithWatch, applied runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
 			applied.(*appsv1ac.DeploymentApplyConfiguration).WithResourceVersion(w.deployment("web").ResourceVersion)
 			return nil
 		},
 	}))
-	w.reconcile()
-	if events := w.events(); len(events) > 0 {
+	w.ReconcileOnce()
+	if events := w.Events(); len(events) > 0 {
 		t.Errorf("there are events: %q", events)
 	}
 }
@@ -165,14 +165,14 @@ func TestARepairThatIsUndoneIsNoEvent(t *testing.T) {
 func TestWhatOthersAddStays(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
+	w.Settle()
 	w.edit("web", func(d *appsv1.Deployment) {
 		d.Spec.Template.Annotations = map[string]string{"kubectl.kubernetes.io/restartedAt": "now"}
 		d.Spec.Template.Spec.Containers = append(d.Spec.Template.Spec.Containers, corev1.Container{Name: "sidecar", Image: "proxy"})
 		d.Spec.RevisionHistoryLimit = ptr.To[int32](3)
 		scaled(8)(d)
 	})
-	w.settle()
+	w.Settle()
 	got := w.deployment("web")
 	if *got.Spec.Replicas != 3 {
 		t.Errorf("replicas are %d", *got.Spec.Replicas)
@@ -189,15 +189,15 @@ func TestASelectorThatDiffersLeadsToANewDeployment(t *testing.T) {
 		d.ObjectMeta = metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace, OwnerReferences: d.OwnerReferences}
 		d.Spec.Selector.MatchLabels[labelName] = "foo"
 	})
-	w.do(w.client.Create(t.Context(), old))
-	w.settle()
+	w.Do(w.Client.Create(t.Context(), old))
+	w.Settle()
 	got := w.deployment("web")
 	if got == nil || got.UID == old.UID || !hasSelector(foo, got) {
 		t.Errorf("the Deployment is %s", asJSON(got))
 	}
 	if diff := cmp.Diff([]string{
 		`Normal DeploymentDeleted Deleted Deployment "web": its selector differs, which cannot be changed`,
-	}, w.events()); diff != "" {
+	}, w.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -205,14 +205,14 @@ func TestASelectorThatDiffersLeadsToANewDeployment(t *testing.T) {
 func TestADeletedDeploymentComesBack(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
-	w.events()
-	w.do(w.client.Delete(t.Context(), w.deployment("web")))
-	w.reconcile()
+	w.Settle()
+	w.Events()
+	w.Do(w.Client.Delete(t.Context(), w.deployment("web")))
+	w.ReconcileOnce()
 	if w.deployment("web") == nil {
 		t.Error("there is no Deployment")
 	}
-	if diff := cmp.Diff([]string{`Normal DeploymentCreated Created Deployment "web"`}, w.events()); diff != "" {
+	if diff := cmp.Diff([]string{`Normal DeploymentCreated Created Deployment "web"`}, w.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -220,16 +220,16 @@ func TestADeletedDeploymentComesBack(t *testing.T) {
 func TestADeploymentThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
+	w.Settle()
 	uid := w.deployment("web").UID
 	// Nobody plays the garbage collector, so this takes as long as the test wants.
-	w.do(w.client.Delete(t.Context(), w.deployment("web"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
-	w.settle()
-	if got := w.ready(); !strings.Contains(got.Message, "is being deleted") {
+	w.Do(w.Client.Delete(t.Context(), w.deployment("web"), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	w.Settle()
+	if got := w.Ready(); !strings.Contains(got.Message, "is being deleted") {
 		t.Errorf("Ready says %q", got.Message)
 	}
 	w.edit("web", func(d *appsv1.Deployment) { d.Finalizers = nil })
-	w.settle()
+	w.Settle()
 	if got := w.deployment("web"); got == nil || got.UID == uid {
 		t.Error("there is no new Deployment")
 	}
@@ -238,58 +238,58 @@ func TestADeploymentThatIsBeingDeletedIsWaitedFor(t *testing.T) {
 func TestSpecChangesReachTheDeployment(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
-	w.change(func(f *v1alpha1.Foo) { f.Spec.Replicas, f.Spec.Image = ptr.To[int32](0), "nginx:1.30" })
-	w.settle()
+	w.Settle()
+	w.Change(func(f *v1alpha1.Foo) { f.Spec.Replicas, f.Spec.Image = ptr.To[int32](0), "nginx:1.30" })
+	w.Settle()
 	got := w.deployment("web")
 	if *got.Spec.Replicas != 0 || containerOf(&got.Spec.Template.Spec).Image != "nginx:1.30" {
 		t.Errorf("the Deployment is %s", asJSON(got.Spec))
 	}
 	w.rollOut("web")
-	w.settle()
-	w.expectReady("True", v1alpha1.ReasonAvailable)
+	w.Settle()
+	w.ExpectReady("True", v1alpha1.ReasonAvailable)
 }
 
 func TestRename(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
-	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
-	w.wrote()
-	w.settle()
-	w.expectReady("False", v1alpha1.ReasonProgressing)
+	w.Settle()
+	w.Change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
+	w.Wrote()
+	w.Settle()
+	w.ExpectReady("False", v1alpha1.ReasonProgressing)
 	if diff := cmp.Diff([]string{"web", "web2"}, w.names()); diff != "" {
 		t.Errorf("the old Deployment serves until the new one is available (-want +got):\n%s", diff)
 	}
 	w.rollOut("web2")
-	w.settle()
+	w.Settle()
 	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {
 		t.Errorf("Deployments (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{
 		`Normal DeploymentCreated Created Deployment "web2"`,
 		`Normal DeploymentDeleted Deleted Deployment "web": the Foo asks for "web2"`,
-	}, w.events()); diff != "" {
+	}, w.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	w.expectReady("True", v1alpha1.ReasonAvailable)
+	w.ExpectReady("True", v1alpha1.ReasonAvailable)
 }
 
 func TestRenameToATakenName(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
+	w.Settle()
 	foreign := w.foreign("web2")
-	w.change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
-	w.settle()
-	w.expectReady("False", v1alpha1.ReasonErrResourceExists)
+	w.Change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
+	w.Settle()
+	w.ExpectReady("False", v1alpha1.ReasonErrResourceExists)
 	if diff := cmp.Diff([]string{"web", "web2"}, w.names()); diff != "" {
 		t.Errorf("the old Deployment serves until there is a new one (-want +got):\n%s", diff)
 	}
-	w.do(w.client.Delete(t.Context(), foreign))
-	w.settle()
+	w.Do(w.Client.Delete(t.Context(), foreign))
+	w.Settle()
 	w.rollOut("web2")
-	w.settle()
+	w.Settle()
 	if diff := cmp.Diff([]string{"web2"}, w.names()); diff != "" {
 		t.Errorf("Deployments (-want +got):\n%s", diff)
 	}
@@ -298,13 +298,13 @@ func TestRenameToATakenName(t *testing.T) {
 func TestTwoFoosOfOneDeploymentName(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
+	w.Settle()
 	uid := w.deployment("web").UID
 	second := w.create(func(f *v1alpha1.Foo) { f.Name = "stall" })
 	if _, err := w.Reconcile(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(second), second))
+	w.Do(w.Client.Get(t.Context(), client.ObjectKeyFromObject(second), second))
 	if got := second.Status.Conditions[0].Reason; got != v1alpha1.ReasonErrResourceExists {
 		t.Errorf("Ready of the second Foo has reason %s", got)
 	}
@@ -316,42 +316,42 @@ func TestTwoFoosOfOneDeploymentName(t *testing.T) {
 func TestADeletedFooDoesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.create(func(f *v1alpha1.Foo) {})
-	w.change(func(f *v1alpha1.Foo) { f.Finalizers = []string{"example.com/wait"} })
-	w.do(w.client.Delete(t.Context(), w.foo()))
-	w.settle()
-	if writes := w.wrote(); len(writes) > 0 {
+	w.Change(func(f *v1alpha1.Foo) { f.Finalizers = []string{"example.com/wait"} })
+	w.Do(w.Client.Delete(t.Context(), w.Object()))
+	w.Settle()
+	if writes := w.Wrote(); len(writes) > 0 {
 		t.Errorf("writes for a Foo that is being deleted: %v", writes)
 	}
-	w.change(func(f *v1alpha1.Foo) { f.Finalizers = nil })
+	w.Change(func(f *v1alpha1.Foo) { f.Finalizers = nil })
 }
 
 func TestARejectedDeploymentIsTriedAgainSlowly(t *testing.T) {
 	w := newWorld(t)
-	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "few"}}
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "few"}}
 	quota.Spec.Hard = corev1.ResourceList{"count/deployments.apps": *ptr.To(resource.MustParse("0"))}
-	w.do(w.client.Create(t.Context(), quota))
+	w.Do(w.Client.Create(t.Context(), quota))
 	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, quota.Spec.Hard
-	w.do(w.client.Status().Update(t.Context(), quota))
+	w.Do(w.Client.Status().Update(t.Context(), quota))
 	w.create()
 	var pauses []float64
 	for range 7 {
-		pause := w.reconcile().RequeueAfter
+		pause := w.ReconcileOnce().RequeueAfter
 		pauses = append(pauses, pause.Seconds())
-		w.pass(pause)
+		w.Pass(pause)
 	}
 	if diff := cmp.Diff([]float64{10, 10, 20, 40, 80, 160, 300}, pauses); diff != "" {
 		t.Errorf("pauses in seconds (-want +got):\n%s", diff)
 	}
-	w.expectReady("False", v1alpha1.ReasonDeploymentRejected)
-	if message := w.ready().Message; !strings.Contains(message, "exceeded quota: few") {
+	w.ExpectReady("False", v1alpha1.ReasonDeploymentRejected)
+	if message := w.Ready().Message; !strings.Contains(message, "exceeded quota: few") {
 		t.Errorf("Ready does not say why: %q", message)
 	}
-	if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning DeploymentRejected") {
+	if events := w.Events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning DeploymentRejected") {
 		t.Errorf("events are %q", events)
 	}
-	w.do(w.client.Delete(t.Context(), quota))
-	w.settle()
-	w.expectReady("False", v1alpha1.ReasonProgressing)
+	w.Do(w.Client.Delete(t.Context(), quota))
+	w.Settle()
+	w.ExpectReady("False", v1alpha1.ReasonProgressing)
 }
 
 // The fields that the controller owns are exactly those of newDeployment, so that
@@ -359,9 +359,9 @@ func TestARejectedDeploymentIsTriedAgainSlowly(t *testing.T) {
 func TestOwnedFields(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.settle()
+	w.Settle()
 	w.edit("web", scaled(4))
-	w.settle()
+	w.Settle()
 	owners := sets.New[string]()
 	for _, entry := range w.deployment("web").ManagedFields {
 		if strings.Contains(entry.FieldsV1.GetRawString(), "f:replicas") && entry.Subresource == "" {

@@ -135,3 +135,15 @@ func (s snapshot) get(key client.ObjectKey, into client.Object) error {
 	}
 	return apierrors.NewNotFound(schema.GroupResource{Resource: fmt.Sprintf("%T", into)}, key.Name)
 }
+
+// ReadThrough returns a client that reads from what reader returns, and writes through c.
+func ReadThrough(c client.WithWatch, reader func() client.Reader) client.WithWatch {
+	return interceptor.NewClient(c, interceptor.Funcs{
+		Get: func(ctx context.Context, _ client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			return reader().Get(ctx, key, obj, opts...)
+		},
+		List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+			return reader().List(ctx, list, opts...)
+		},
+	})
+}

@@ -1,0 +1,231 @@
+package stories
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+)
+
+// Story is something that happens to an object.
+type Story[W any] struct {
+	Name string
+	// Before creates the objects, and lets them settle; nil if Happen does all.
+	Before func(W)
+	Happen func(W)
+	// End checks how it must end, whatever has failed.
+	End func(W)
+}
+
+// Table has the stories of a kind. Each is told with each fault at each write of the reconciler, in a
+// world of its own.
+type Table[W Actor] struct {
+	// New returns a new world. It does not call Parallel.
+	New func(*testing.T) W
+	// Steps is how often the object is reconciled after the story has happened. It has to be enough for
+	// all writes: later faults are not injected.
+	Steps int
+	// HasEffects means that the reconciler changes more than the API. Otherwise, a kill before a write is the
+	// same as one after the write before, and is left out.
+	HasEffects bool
+	// Always checks what must hold after each step; nil means nothing.
+	Always func(W)
+	// Finish lets the objects settle when nothing fails any more; nil means Settle.
+	Finish  func(W)
+	Stories []Story[W]
+}
+
+// Actor is a World, or embeds one.
+type Actor interface {
+	testing.TB
+	Step() (reconcile.Result, error)
+	Settle()
+	Events() []string
+	inject(fault, int, any) *injected
+	now() any
+}
+
+// fault is what happens at a write.
+type fault struct {
+	name string
+	// moment is when it happens, relative to the write.
+	moment harness.Moment
+	// kills means that the process is killed. Otherwise, the write returns an error.
+	kills bool
+	// isAway means that nothing reaches the API server from then on.
+	isAway bool
+	// isBehind means that the cache does not see the write, nor any later change; isOld, that it has the
+	// object as it was before the story. With kills, it is the cache of the next process.
+	isBehind, isOld bool
+}
+
+var faults = []fault{
+	{name: "killed before a write", moment: harness.Before, kills: true},
+	{name: "killed after a write", moment: harness.After, kills: true},
+	{name: "a write is lost", moment: harness.Before},
+	{name: "the response to a write is lost", moment: harness.After},
+	{name: "the API server is away", moment: harness.Before, isAway: true},
+	{name: "the cache stays behind", moment: harness.After, isBehind: true},
+	{name: "killed after a write, the cache of the next process stays behind", moment: harness.After, kills: true, isBehind: true},
+	{name: "killed after a write, the cache of the next process has the object as it was", moment: harness.After, kills: true, isOld: true},
+}
+
+// killed is the panic of a process that is killed.
+type killed struct{}
+
+// errLost is the error of a request that is lost.
+var errLost = errors.New("connection reset")
+
+// Run tells all stories. They run in parallel.
+func (s Table[W]) Run(t *testing.T) {
+	if s.Always == nil {
+		s.Always = func(W) {}
+	}
+	if s.Finish == nil {
+		s.Finish = func(w W) { w.Settle() }
+	}
+	for _, fault := range faults {
+		if fault.kills && fault.moment == harness.Before && !s.HasEffects {
+			continue
+		}
+		for _, story := range s.Stories {
+			t.Run(fault.name+", "+story.Name, func(t *testing.T) {
+				t.Parallel()
+				for write := 0; s.tell(t, story, fault, write); write++ {
+					if t.Failed() {
+						t.Fatalf("this was at write %d", write)
+					}
+				}
+			})
+		}
+	}
+}
+
+// tell tells a story with a fault at the n-th write, and reports whether there were that many.
+func (s Table[W]) tell(t *testing.T, story Story[W], fault fault, n int) (reached bool) {
+	defer func() {
+		if t.Failed() {
+			t.Logf("%s, at write %d", fault.name, n)
+		}
+	}()
+	w := s.New(t)
+	if story.Before != nil {
+		story.Before(w)
+	}
+	before := w.now()
+	story.Happen(w)
+	w.Events()
+	injected := w.inject(fault, n, before)
+	for range s.Steps {
+		injected.step(t, w)
+		s.Always(w)
+	}
+	injected.isOver = true
+	s.Finish(w)
+	s.Always(w)
+	story.End(w)
+	return injected.reached
+}
+
+// injected is a fault at a write of a process.
+type injected struct {
+	fault
+	// reached means that it has happened, isOver that it has ended.
+	reached, isOver bool
+	// failures counts the requests that failed.
+	failures int
+	restart  func()
+}
+
+// now returns the object; nil if it does not exist.
+func (w *World[O]) now() any {
+	if object, found := w.read(w.Client); found {
+		return object
+	}
+	return nil
+}
+
+// inject restarts the process with a fault at its n-th write. before is the object before the story.
+func (w *World[O]) inject(f fault, n int, before any) *injected {
+	i := &injected{fault: f}
+	old := client.Reader(overlay{w.Client, before}) // the cache that is behind
+	writes := -1
+	at := func(moment harness.Moment, request harness.Request) error {
+		isWrite := request.IsWrite()
+		if isWrite && moment == harness.Before {
+			if writes++; writes == n && i.isBehind {
+				old = w.frozen(w.Client)
+			}
+		}
+		isNow := isWrite && writes == n && moment == i.moment && !i.reached
+		i.reached = i.reached || isNow
+		switch {
+		case isNow && i.kills:
+			panic(killed{})
+		case isNow && !i.isBehind, i.isAway && i.reached && !i.isOver && moment == harness.Before:
+			i.failures++
+			return errLost
+		}
+		return nil
+	}
+	written := harness.Observe(w.Client,
+		func(r harness.Request) error { return at(harness.Before, r) },
+		func(r harness.Request) error { return at(harness.After, r) })
+	cached := harness.ReadThrough(written, func() client.Reader {
+		if (i.isBehind || i.isOld) && i.reached && !i.isOver {
+			return old
+		}
+		return w.Client
+	})
+	i.restart = func() { w.useClients(cached, written) }
+	i.restart()
+	return i
+}
+
+// overlay reads one object as it was, and all others as they are.
+type overlay struct {
+	client.Reader
+	object any
+}
+
+// Get gets an object.
+func (o overlay) Get(ctx context.Context, key client.ObjectKey, into client.Object, opts ...client.GetOption) error {
+	past, isObject := o.object.(client.Object)
+	if !isObject || reflect.TypeOf(past) != reflect.TypeOf(into) || client.ObjectKeyFromObject(past) != key {
+		return o.Reader.Get(ctx, key, into, opts...)
+	}
+	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(past.DeepCopyObject()).Elem())
+	return nil
+}
+
+// step is a step of a process that may be killed in it. A failed write has to be retried, and a cache
+// that is behind is no failure.
+func (i *injected) step(t *testing.T, w Actor) {
+	defer func() {
+		if r := recover(); r == any(killed{}) {
+			i.restart()
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	failures := i.failures
+	result, err := w.Step()
+	switch {
+	case i.failures > failures && err == nil && result.RequeueAfter == 0:
+		t.Error("a request failed, and Reconcile neither returns an error nor a time to look again")
+	case i.failures == failures && err != nil:
+		t.Errorf("no request failed, and Reconcile returns %v", err)
+	}
+	for _, event := range w.Events() {
+		if (i.isBehind || i.isOld) && strings.HasPrefix(event, "Warning ") && i.reached {
+			t.Error(fmt.Sprint("a cache that is behind is no reason for an event: ", event))
+		}
+	}
+}

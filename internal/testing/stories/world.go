@@ -1,0 +1,272 @@
+// Package stories tests how reconcilers survive faults: a World is one object and a reconciler that
+// the test calls directly, and a Table has what may happen to the object while requests fail.
+package stories
+
+import (
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/retry"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+)
+
+// World is an object in a new namespace of an API server, and a reconciler that the test calls
+// directly. The API server runs no controllers: the test plays them.
+type World[O client.Object] struct {
+	*testing.T
+	Namespace string
+	// Key is the key of the object.
+	Key client.ObjectKey
+	// Client has the indexes of the reconciler's cache, but reads from the API server.
+	Client   client.WithWatch
+	Clock    *clocktesting.FakeClock
+	Recorder *events.FakeRecorder
+	// Writes are the write requests of the reconciler since the last call of Wrote.
+	Writes []harness.Request
+	// Start returns the reconciler of a new process. cached reads from its cache, live from the API
+	// server.
+	Start func(cached, live client.WithWatch) reconcile.ObjectReconciler[O]
+
+	options    Options
+	cached     client.WithWatch
+	reconciler reconcile.ObjectReconciler[O]
+}
+
+// Options are what differs between the worlds of kinds.
+type Options struct {
+	// Name is the name of the object.
+	Name string
+	// AddToScheme adds the types of the object.
+	AddToScheme func(*runtime.Scheme) error
+	// Indexes are the indexes of the reconciler.
+	Indexes []kube.Index
+	// Cached are lists of the types that the reconciler reads from its cache.
+	Cached []client.ObjectList
+	// Now is the time at first.
+	Now time.Time
+	// Pause is the longest pause that Settle lets pass; zero means five seconds.
+	Pause time.Duration
+}
+
+// New returns a World. The caller sets its Start, and calls Restart.
+func New[O client.Object](t *testing.T, options Options) *World[O] {
+	t.Helper()
+	if options.Pause == 0 {
+		options.Pause = 5 * time.Second
+	}
+	namespace := env.Namespace(t)
+	return &World[O]{
+		T:         t,
+		Namespace: namespace,
+		Key:       client.ObjectKey{Namespace: namespace, Name: options.Name},
+		Client:    newClient[O](t, options),
+		Clock:     clocktesting.NewFakeClock(options.Now),
+		Recorder:  events.NewFakeRecorder(1000),
+		options:   options,
+	}
+}
+
+// clients has a client for each kind: a new one asks the API server for all its resources.
+var clients sync.Map
+
+func newClient[O client.Object](t *testing.T, options Options) client.WithWatch {
+	t.Helper()
+	kind := reflect.TypeFor[O]()
+	if c, found := clients.Load(kind); found {
+		return c.(client.WithWatch)
+	}
+	c := harness.Client(t, env.Config(t), harness.Scheme(t, options.AddToScheme), options.Indexes...)
+	clients.Store(kind, c)
+	return c
+}
+
+// Restart replaces the process with a new one without state.
+func (w *World[O]) Restart() { w.UseClient(w.Client) }
+
+// UseClient is Restart with another client for the cache.
+func (w *World[O]) UseClient(cached client.WithWatch) { w.useClients(cached, w.Client) }
+
+func (w *World[O]) useClients(cached, live client.WithWatch) {
+	w.cached = harness.Observe(cached, func(request harness.Request) error {
+		if request.IsWrite() {
+			w.Writes = append(w.Writes, request)
+		}
+		return nil
+	}, func(harness.Request) error { return nil })
+	w.reconciler = w.Start(w.cached, live)
+}
+
+// Freeze restarts the process with a cache that keeps what there is now.
+func (w *World[O]) Freeze() {
+	w.Helper()
+	w.UseClient(w.frozen(w.Client))
+}
+
+func (w *World[O]) frozen(c client.WithWatch) client.WithWatch {
+	w.Helper()
+	var lists []client.ObjectList
+	for _, list := range w.options.Cached {
+		lists = append(lists, list.DeepCopyObject().(client.ObjectList))
+	}
+	return harness.Frozen(w, c, w.Namespace, w.options.Indexes, lists...)
+}
+
+// Meanwhile restarts the process, and calls something before its next request with that verb.
+func (w *World[O]) Meanwhile(verb string, something func()) {
+	done := false
+	w.UseClient(harness.Observe(w.Client, func(request harness.Request) error {
+		if request.Verb == verb && !done {
+			done = true
+			something()
+		}
+		return nil
+	}, func(harness.Request) error { return nil }))
+}
+
+// Do fails the test if there is an error.
+func (w *World[O]) Do(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// read returns the object as a client has it, and whether it exists.
+func (w *World[O]) read(c client.Reader) (object O, found bool) {
+	w.Helper()
+	object = reflect.New(reflect.TypeFor[O]().Elem()).Interface().(O)
+	err := c.Get(w.Context(), w.Key, object)
+	w.Do(client.IgnoreNotFound(err))
+	return object, err == nil
+}
+
+// Object returns the object. The test fails if it does not exist.
+func (w *World[O]) Object() O {
+	w.Helper()
+	object, found := w.read(w.Client)
+	if !found {
+		w.Fatalf("%T %s does not exist", object, w.Key)
+	}
+	return object
+}
+
+// IsGone reports whether the object does not exist.
+func (w *World[O]) IsGone() bool {
+	w.Helper()
+	_, found := w.read(w.Client)
+	return !found
+}
+
+// Change updates the object.
+func (w *World[O]) Change(change func(O)) {
+	w.Helper()
+	w.Do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		object := w.Object()
+		change(object)
+		return w.Client.Update(w.Context(), object)
+	}))
+}
+
+// Delete deletes the object.
+func (w *World[O]) Delete() {
+	w.Helper()
+	w.Do(w.Client.Delete(w.Context(), w.Object()))
+}
+
+// ReconcileOnce reconciles the object. The test fails if that returns an error.
+func (w *World[O]) ReconcileOnce() reconcile.Result {
+	w.Helper()
+	result, err := w.reconciler.Reconcile(w.Context(), w.Object())
+	if err != nil {
+		w.Fatalf("Reconcile: %v", err)
+	}
+	return result
+}
+
+// Step reconciles the object as the cache has it, if it has it, and lets the pause pass, unless it is
+// a long one. Kinds override it to play other controllers as well.
+func (w *World[O]) Step() (reconcile.Result, error) {
+	w.Helper()
+	object, found := w.read(w.cached)
+	if !found {
+		return reconcile.Result{}, nil
+	}
+	result, err := w.reconciler.Reconcile(w.Context(), object)
+	w.Pass(min(result.RequeueAfter, w.options.Pause))
+	return result, err
+}
+
+// Settle reconciles the object, and lets short pauses pass, until there is nothing more to do.
+func (w *World[O]) Settle() {
+	w.Helper()
+	for range 40 {
+		before := len(w.Writes)
+		if w.IsGone() {
+			return
+		}
+		pause := w.ReconcileOnce().RequeueAfter
+		isShort := pause <= w.options.Pause
+		if len(w.Writes) == before && (pause == 0 || !isShort) {
+			return
+		}
+		if isShort {
+			w.Pass(pause)
+		}
+	}
+	w.Fatalf("Still busy after 40 reconciles: %v", w.Writes)
+}
+
+// Pass lets time pass.
+func (w *World[O]) Pass(duration time.Duration) { w.Clock.SetTime(w.Clock.Now().Add(duration)) }
+
+// Wrote returns the write requests since the last call.
+func (w *World[O]) Wrote() []harness.Request {
+	writes := w.Writes
+	w.Writes = nil
+	return writes
+}
+
+// Events returns the events since the last call.
+func (w *World[O]) Events() []string { return harness.Events(w.Recorder) }
+
+// Ready returns the condition Ready of the object without its time, after a check of the status.
+func (w *World[O]) Ready() metav1.Condition {
+	w.Helper()
+	object := w.Object()
+	statuscheck.Verify(w, object)
+	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	w.Do(err)
+	var has struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	w.Do(runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &has))
+	ready := meta.FindStatusCondition(has.Status.Conditions, "Ready")
+	if ready == nil {
+		return metav1.Condition{}
+	}
+	ready.LastTransitionTime = metav1.Time{}
+	return *ready
+}
+
+// ExpectReady fails the test unless the condition Ready of the object has this status and reason.
+func (w *World[O]) ExpectReady(status metav1.ConditionStatus, reason string) {
+	w.Helper()
+	if got := w.Ready(); got.Status != status || got.Reason != reason {
+		w.Errorf("Ready is %s, %s: %s; want %s, %s", got.Status, got.Reason, got.Message, status, reason)
+	}
+}
