@@ -3,13 +3,19 @@ package sshd
 import (
 	"os"
 
-	"github.com/creack/pty"
 	"github.com/gliderlabs/ssh"
+	"golang.org/x/sys/unix"
 )
 
-// resize tells a terminal its size; one that does not take it keeps what it has.
+// resize tells a terminal its size; one that does not take it, or is closed meanwhile, keeps what it has.
 func resize(terminal *os.File, window ssh.Window) {
-	_ = pty.Setsize(terminal, &pty.Winsize{Rows: cells(window.Height), Cols: cells(window.Width)})
+	raw, err := terminal.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = raw.Control(func(descriptor uintptr) {
+		_ = unix.IoctlSetWinsize(int(descriptor), unix.TIOCSWINSZ, &unix.Winsize{Row: cells(window.Height), Col: cells(window.Width)})
+	})
 }
 
 // cells keeps a number of the network within what a terminal can have.

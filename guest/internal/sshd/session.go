@@ -1,6 +1,7 @@
 package sshd
 
 import (
+	"errors"
 	"io"
 	"os/exec"
 	"syscall"
@@ -26,8 +27,11 @@ func (s *Server) runPlain(session ssh.Session, cmd *exec.Cmd) error {
 		defer func() { _ = input.Close() }()
 		_, _ = io.Copy(input, session) // the end of either side ends it
 	}()
-	defer s.hangUp(session, cmd)()
-	return wait()
+	defer hangUp(cmd, session.Context().Done(), nil)()
+	if err := wait(); !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	return nil // it has succeeded, although the client did not take all of its output
 }
 
 // runOnTerminal runs a program on a terminal of its own.
@@ -53,12 +57,15 @@ func (s *Server) runOnTerminal(session ssh.Session, cmd *exec.Cmd) error {
 		}
 	}()
 	go func() { _, _ = io.Copy(master, session) }() // ends with the session
-	printed := make(chan struct{})
+	printed, gone := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(printed)
-		_, _ = io.Copy(session, master) // ends when nobody has the terminal any more
+		_, err := io.Copy(session, master) // ends when nobody has the terminal any more
+		if errors.Is(err, syscall.EPIPE) {
+			close(gone)
+		}
 	}()
-	defer s.hangUp(session, cmd)()
+	defer hangUp(cmd, session.Context().Done(), gone)()
 	err = wait()
 	select {
 	case <-printed:
@@ -67,17 +74,19 @@ func (s *Server) runOnTerminal(session ssh.Session, cmd *exec.Cmd) error {
 	return err
 }
 
-// hangUp ends the program when the client goes away first. What it returns says that
-// the program has ended.
-func (s *Server) hangUp(session ssh.Session, cmd *exec.Cmd) (ended func()) {
+// hangUp ends the program when the client goes away first, which closes one of the channels. What it returns says that the
+// program has ended.
+func hangUp(cmd *exec.Cmd, left <-chan struct{}, gone <-chan struct{}) (ended func()) {
 	done := make(chan struct{})
 	go func() {
 		select {
 		case <-done:
-		case <-session.Context().Done():
-			// The program leads a session, and so a group, of its own.
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGHUP)
+			return
+		case <-left:
+		case <-gone:
 		}
+		// The program leads a session, and so a group, of its own.
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGHUP)
 	}()
 	return func() { close(done) }
 }

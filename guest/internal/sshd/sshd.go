@@ -54,6 +54,7 @@ func New(config Config) (*Server, error) {
 	}
 	s := &Server{config: config}
 	s.ssh = ssh.Server{
+		Version: version,
 		Handler: s.session,
 		PublicKeyHandler: func(_ ssh.Context, key ssh.PublicKey) bool {
 			return isAllowed(allowed, key)
@@ -61,7 +62,7 @@ func New(config Config) (*Server, error) {
 		// What a user may do as root anyway.
 		LocalPortForwardingCallback: func(ssh.Context, string, uint32) bool { return true },
 		ChannelHandlers: map[string]ssh.ChannelHandler{
-			"session":      ssh.DefaultSessionHandler,
+			"session":      serveSession,
 			"direct-tcpip": ssh.DirectTCPIPHandler,
 		},
 		SubsystemHandlers: map[string]ssh.SubsystemHandler{"sftp": s.transferFiles},
