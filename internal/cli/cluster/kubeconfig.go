@@ -117,13 +117,8 @@ func renamed(text []byte, name string) (*clientcmdapi.Config, error) {
 // mergeContext adds the context of a kubeconfig to that of the user, and makes it the current one. Entries of the same
 // names are replaced: they are of an earlier call.
 func mergeContext(out io.Writer, ours *clientcmdapi.Config) error {
-	access := clientcmd.NewDefaultPathOptions()
-	theirs, err := usercontext.Read(access)
-	if err != nil {
-		return err
-	}
-	name := ours.CurrentContext
-	file, err := usercontext.Add(access, theirs, name, ours.Clusters[name], ours.AuthInfos[name], true)
+	access, name := clientcmd.NewDefaultPathOptions(), ours.CurrentContext
+	file, err := usercontext.Add(access, name, ours.Clusters[name], ours.AuthInfos[name], true)
 	if err != nil {
 		return err
 	}
@@ -133,13 +128,9 @@ func mergeContext(out io.Writer, ours *clientcmdapi.Config) error {
 
 // unmerge removes the context of a Cluster from the kubeconfig of the user, if it leads to one of the servers.
 func unmerge(access clientcmd.ConfigAccess, name string, servers ...string) error {
-	theirs, err := usercontext.Read(access)
-	if err != nil {
-		return err
-	}
 	context := contextOf(name)
-	if cluster := theirs.Clusters[context]; cluster == nil || !slices.Contains(servers, cluster.Server) {
-		return nil
-	}
-	return usercontext.Remove(access, theirs, context)
+	return usercontext.Remove(access, context, func(theirs *clientcmdapi.Config) bool {
+		cluster := theirs.Clusters[context]
+		return cluster != nil && slices.Contains(servers, cluster.Server)
+	})
 }

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-dev/keelson/internal/cli/usercontext"
 )
@@ -41,34 +42,23 @@ func mergeKubeconfig(path string, files rest.TLSClientConfig) error {
 	if err != nil {
 		return fmt.Errorf("read %s: %w", path, err)
 	}
-	access := clientcmd.NewDefaultPathOptions()
-	theirs, err := usercontext.Read(access)
-	if err != nil {
-		return err
-	}
 	cluster, user := only(ours.Clusters), only(ours.AuthInfos)
 	if files.CertFile != "" {
 		cluster.CertificateAuthority, cluster.CertificateAuthorityData = files.CAFile, nil
 		user.ClientCertificate, user.ClientCertificateData = files.CertFile, nil
 		user.ClientKey, user.ClientKeyData = files.KeyFile, nil
 	}
-	_, err = usercontext.Add(access, theirs, contextName, cluster, user, false)
+	_, err = usercontext.Add(clientcmd.NewDefaultPathOptions(), contextName, cluster, user, false)
 	return err
 }
 
 // UnmergeKubeconfig removes the context that mergeKubeconfig has added for a data directory from the user's own kubeconfig
 // file. It leaves the context of another one alone.
 func UnmergeKubeconfig(dir string) error {
-	access := clientcmd.NewDefaultPathOptions()
-	theirs, err := usercontext.Read(access)
-	if err != nil {
-		return err
-	}
-	cluster := theirs.Clusters[contextName]
-	if cluster == nil || !strings.HasPrefix(cluster.CertificateAuthority, dir+string(filepath.Separator)) {
-		return nil
-	}
-	return usercontext.Remove(access, theirs, contextName)
+	return usercontext.Remove(clientcmd.NewDefaultPathOptions(), contextName, func(theirs *clientcmdapi.Config) bool {
+		cluster := theirs.Clusters[contextName]
+		return cluster != nil && strings.HasPrefix(cluster.CertificateAuthority, dir+string(filepath.Separator))
+	})
 }
 
 // isLoopback reports whether a server is on this machine, where Keelson alone uses contextName.
