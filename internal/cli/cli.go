@@ -81,6 +81,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func execute(ctx context.Context, name string, args []string, stdout, stderr io.Writer) int {
 	root := New()
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: name}
+	checkCompletion(root)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -141,6 +142,19 @@ func New() *cobra.Command {
 	)
 	complete.Flags(root)
 	return root
+}
+
+// checkCompletion adds cobra's `keelson completion`. Unlike that, it fails for a shell that does not exist.
+func checkCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	completion, _, err := root.Find([]string{"completion"})
+	if err != nil {
+		return // cobra has none
+	}
+	completion.Args, completion.RunE = knownCommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	for _, shell := range completion.Commands() {
+		shell.Args = usage.NoArgs
+	}
 }
 
 // newHelp returns `keelson help`. Unlike cobra's, it fails for an unknown command.

@@ -68,6 +68,14 @@ func TestErrors(t *testing.T) {
 			want: "error: there is no command \"dwon\"; did you mean down?\n",
 		},
 		{
+			name: "completion of a shell that does not exist", args: []string{"completion", "tcsh"}, code: ExitUsage,
+			want: "error: there is no command \"tcsh\"; did you mean bash or fish or zsh?\n",
+		},
+		{
+			name: "completion of two shells", args: []string{"completion", "bash", "zsh"}, code: ExitUsage,
+			want: "error: keelson completion bash takes no argument, but was given \"zsh\"\n",
+		},
+		{
 			name: "an invalid number", args: []string{"up", "--nodes=two"}, code: ExitUsage,
 			want: "error: invalid argument \"two\" for \"--nodes\" flag: must be a whole number; see keelson up --help\n",
 		},
