@@ -2,10 +2,8 @@ package cluster
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -49,17 +48,15 @@ func newList() *cobra.Command {
 
 // printClusters prints clusters as a table.
 func printClusters(out io.Writer, all []v1alpha1.Cluster, now time.Time) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, err := fmt.Fprintln(table, "NAME\tSTATUS\tREADY\tVERSION\tENDPOINT\tAGE")
+	table := object.NewTable(out, "NAME", "STATUS", "READY", "VERSION", "ENDPOINT", "AGE")
 	for i := range all {
 		cluster := &all[i]
 		ready := string(metav1.ConditionUnknown)
 		if condition := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionReady); condition != nil {
 			ready = string(condition.Status)
 		}
-		_, printErr := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", cluster.Name, cmp.Or(cluster.Status.Phase, v1alpha1.PhasePending), ready,
-			cmp.Or(cluster.Status.Version, "-"), cmp.Or(cluster.Status.Endpoint, "-"), duration.HumanDuration(now.Sub(cluster.CreationTimestamp.Time)))
-		err = errors.Join(err, printErr)
+		table.Add(cluster.Name, cmp.Or(cluster.Status.Phase, v1alpha1.PhasePending), ready, cluster.Status.Version, cluster.Status.Endpoint,
+			duration.HumanDuration(now.Sub(cluster.CreationTimestamp.Time)))
 	}
-	return errors.Join(err, table.Flush())
+	return table.Flush()
 }

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/rehearsal"
 )
 
@@ -31,13 +31,11 @@ func (r *report) print(out io.Writer, format string) error {
 	}
 	var err error
 	if len(r.Findings) > 0 {
-		table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-		_, err = fmt.Fprintln(table, "RESULT\tKIND\tOBJECTS\tWHAT\tREMEDY")
+		table := object.NewTable(out, "RESULT", "KIND", "OBJECTS", "WHAT", "REMEDY")
 		for _, f := range r.Findings {
-			_, printErr := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", f.Result, f.Kind, describeObjects(f), f.What, f.Remedy)
-			err = errors.Join(err, printErr)
+			table.Add(f.Result, f.Kind, describeObjects(f), f.What, f.Remedy)
 		}
-		err = errors.Join(err, table.Flush())
+		err = table.Flush()
 	}
 	counts := map[rehearsal.Result]int{}
 	for _, f := range r.Findings {

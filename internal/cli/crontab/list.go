@@ -1,11 +1,8 @@
 package crontab
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
 	"io"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
 )
@@ -56,26 +54,17 @@ func newList() *cobra.Command {
 
 // printCronTabs prints CronTabs as a table, with their namespaces or without.
 func printCronTabs(out io.Writer, all []stablev1.CronTab, namespaces bool, now time.Time) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	namespace := func(text string) string {
-		if namespaces {
-			return text + "\t"
-		}
-		return ""
-	}
-	_, err := fmt.Fprintln(table, namespace("NAMESPACE")+"NAME\tSCHEDULE\tSTATUS\tACTIVE\tLAST RESULT\tNEXT\tAGE")
+	table := object.NewNamespacedTable(out, namespaces, "NAME", "SCHEDULE", "STATUS", "ACTIVE", "LAST RESULT", "NEXT", "AGE")
 	for i := range all {
 		cronTab := &all[i]
 		result := ""
 		if run := cronTab.Status.LastRun; run != nil {
 			result = string(run.Result)
 		}
-		_, printErr := fmt.Fprintf(table, "%s%s\t%s\t%s\t%d\t%s\t%s\t%s\n", namespace(cronTab.Namespace), cronTab.Name,
-			cmp.Or(Schedules(cronTab), "-"), State(cronTab), cronTab.Status.ActiveCount, cmp.Or(result, "-"),
-			cmp.Or(cronTab.Status.NextScheduleLocalTime, "-"), duration.HumanDuration(now.Sub(cronTab.CreationTimestamp.Time)))
-		err = errors.Join(err, printErr)
+		table.AddOf(cronTab, Schedules(cronTab), State(cronTab), cronTab.Status.ActiveCount, result,
+			cronTab.Status.NextScheduleLocalTime, duration.HumanDuration(now.Sub(cronTab.CreationTimestamp.Time)))
 	}
-	return errors.Join(err, table.Flush())
+	return table.Flush()
 }
 
 // Schedules returns the schedules of a CronTab for display.

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	realnode "github.com/keelson-dev/keelson/internal/node"
@@ -239,8 +239,7 @@ func newList() *cobra.Command {
 
 // list prints the nodes of a report.
 func list(w io.Writer, report controlplane.Report, objects []corev1.Node) error {
-	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NAME\tPOWER\tREADY\tADDRESS")
+	table := object.NewTable(w, "NAME", "POWER", "READY", "ADDRESS")
 	running := report.RunningNodes()
 	for _, index := range report.NodeIndexes {
 		n := target{report.Dir, index}
@@ -258,7 +257,7 @@ func list(w io.Writer, report controlplane.Report, objects []corev1.Node) error 
 				ready, address = string(condition(&objects[i]).Status), addressOf(&objects[i])
 			}
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", n.name(), power, ready, address)
+		table.Add(n.name(), power, ready, address)
 	}
 	return table.Flush()
 }

@@ -11,13 +11,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/engine/local"
@@ -123,17 +123,15 @@ func newList(installed []local.Components, clusters []v1alpha1.Cluster, unknown 
 
 // print prints the list as a table.
 func (l list) print(out io.Writer) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, err := fmt.Fprintln(table, "VERSION\tDEFAULT\tETCD\tCLUSTERS\tPROGRAM")
+	table := object.NewTable(out, "VERSION", "DEFAULT", "ETCD", "CLUSTERS", "PROGRAM")
 	for _, v := range l.Versions {
 		isDefault := "no"
 		if v.Default {
 			isDefault = "yes"
 		}
-		_, printErr := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", v.Version, isDefault, cmp.Or(v.Etcd, "-"), l.describeClusters(v), v.Program)
-		err = errors.Join(err, printErr)
+		table.Add(v.Version, isDefault, v.Etcd, l.describeClusters(v), v.Program)
 	}
-	return errors.Join(err, table.Flush())
+	return table.Flush()
 }
 
 func (l list) describeClusters(v version) string {

@@ -2,12 +2,10 @@ package vm
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -162,22 +161,19 @@ func newList() *cobra.Command {
 
 // printImages prints images as a table.
 func printImages(out io.Writer, images []v1alpha1.VirtualMachineImage, now time.Time) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, err := fmt.Fprintln(table, "NAME\tSTATE\tSIZE\tDISK\tUSERS\tAGE")
+	table := object.NewTable(out, "NAME", "STATE", "SIZE", "DISK", "USERS", "AGE")
 	for i := range images {
 		image := &images[i]
-		state, size, disk := "Pending", "-", "-"
+		state, size, disk := "Pending", "", ""
 		if ready := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			state = ready.Reason
 		}
 		if image.Status.Size != nil && image.Status.VirtualSize != nil {
 			size, disk = image.Status.Size.String(), image.Status.VirtualSize.String()
 		}
-		_, printErr := fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%s\n", image.Name, state, size, disk, image.Status.Users,
-			duration.HumanDuration(now.Sub(image.CreationTimestamp.Time)))
-		err = errors.Join(err, printErr)
+		table.Add(image.Name, state, size, disk, image.Status.Users, duration.HumanDuration(now.Sub(image.CreationTimestamp.Time)))
 	}
-	return errors.Join(err, table.Flush())
+	return table.Flush()
 }
 
 func newRemove() *cobra.Command {

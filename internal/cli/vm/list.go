@@ -2,11 +2,9 @@ package vm
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
@@ -52,14 +51,7 @@ func newListMachines() *cobra.Command {
 
 // printMachines prints machines as a table, with their namespaces or without.
 func printMachines(out io.Writer, all []v1alpha1.VirtualMachine, namespaces bool, now time.Time) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	namespace := func(text string) string {
-		if namespaces {
-			return text + "\t"
-		}
-		return ""
-	}
-	_, err := fmt.Fprintln(table, namespace("NAMESPACE")+"NAME\tSTATUS\tADDRESS\tPORTS\tAGE")
+	table := object.NewNamespacedTable(out, namespaces, "NAME", "STATUS", "ADDRESS", "PORTS", "AGE")
 	for i := range all {
 		vm := &all[i]
 		address := ""
@@ -72,9 +64,7 @@ func printMachines(out io.Writer, all []v1alpha1.VirtualMachine, namespaces bool
 				ports = append(ports, endpoint.Name+"="+endpoint.Address)
 			}
 		}
-		_, printErr := fmt.Fprintf(table, "%s%s\t%s\t%s\t%s\t%s\n", namespace(vm.Namespace), vm.Name, cmp.Or(string(vm.Status.PrintableStatus), "Pending"),
-			cmp.Or(address, "-"), cmp.Or(strings.Join(ports, ","), "-"), duration.HumanDuration(now.Sub(vm.CreationTimestamp.Time)))
-		err = errors.Join(err, printErr)
+		table.AddOf(vm, cmp.Or(string(vm.Status.PrintableStatus), "Pending"), address, strings.Join(ports, ","), duration.HumanDuration(now.Sub(vm.CreationTimestamp.Time)))
 	}
-	return errors.Join(err, table.Flush())
+	return table.Flush()
 }

@@ -1,0 +1,76 @@
+package object
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"unicode"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Table writes rows of cells, in columns as wide as their longest cell.
+type Table struct {
+	out *tabwriter.Writer
+	// namespaces says whether the rows begin with a namespace.
+	namespaces bool
+	err        error
+}
+
+// NewTable returns a table with a header.
+func NewTable(out io.Writer, header ...any) *Table {
+	t := &Table{out: tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)}
+	t.Add(header...)
+	return t
+}
+
+// NewNamespacedTable returns a table of objects, with their namespaces or without. The header begins with the name.
+func NewNamespacedTable(out io.Writer, namespaces bool, header ...any) *Table {
+	if namespaces {
+		header = append([]any{"NAMESPACE"}, header...)
+	}
+	t := NewTable(out, header...)
+	t.namespaces = namespaces
+	return t
+}
+
+// AddOf adds the row of an object, which begins with its namespace, if the table has them, and its name.
+func (t *Table) AddOf(object client.Object, cells ...any) {
+	cells = append([]any{object.GetName()}, cells...)
+	if t.namespaces {
+		cells = append([]any{object.GetNamespace()}, cells...)
+	}
+	t.Add(cells...)
+}
+
+// Add adds a row. Values of objects are any text: a cell stays in its line and does not control the terminal. An empty one is "-".
+func (t *Table) Add(cells ...any) {
+	texts := make([]string, len(cells))
+	for i, cell := range cells {
+		if texts[i] = Line(fmt.Sprint(cell)); texts[i] == "" {
+			texts[i] = "-"
+		}
+	}
+	if _, err := fmt.Fprintln(t.out, strings.Join(texts, "\t")); t.err == nil {
+		t.err = err
+	}
+}
+
+// Flush writes the table.
+func (t *Table) Flush() error {
+	if err := t.out.Flush(); t.err == nil {
+		t.err = err
+	}
+	return t.err
+}
+
+// Line returns a text in one line, with a replacement character for each character that cannot be printed.
+func Line(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, strings.Join(strings.Fields(text), " "))
+}
