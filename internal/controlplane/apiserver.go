@@ -66,6 +66,8 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--proxy-client-cert-file=" + pki("front-proxy-client.crt"),
 		"--proxy-client-key-file=" + pki("front-proxy-client.key"),
 		"--shutdown-delay-duration=0s",
+		// Otherwise it waits for all watches, which their clients do not end: the other components, kubelets and users.
+		"--shutdown-watch-termination-grace-period=1s",
 		"--profiling=false",
 	}
 	return slices.Concat(args, cp.nodeArgs(), cp.opts.APIServerArgs)
@@ -103,19 +105,27 @@ var reservedFlags = []string{
 // been ready, clients use the port, so it does not change: a restart waits until it is free again.
 func (cp *ControlPlane) ensurePort(context.Context) error {
 	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	taken := cp.state.Port
+	taken, isFixed := cp.state.Port, cp.portFixed || cp.opts.Port != 0
+	cp.mu.Unlock()
 	if cp.isPortHeld(taken) || isFree(cp.opts.Address, taken) {
 		return nil
 	}
-	if cp.portFixed || cp.opts.Port != 0 {
-		return fmt.Errorf("port %d on %s is in use by another program: stop that program", taken, cmp.Or(cp.opts.Address, loopback))
+	user, remedy := "another program", "stop that program"
+	if cp.opts.PortUser != nil {
+		if known := cp.opts.PortUser(serverURL(cp.opts.Address, taken)); known != "" {
+			user, remedy = known, "choose another port for one of the two"
+		}
+	}
+	if isFixed {
+		return fmt.Errorf("port %d on %s is in use by %s: %s", taken, cmp.Or(cp.opts.Address, loopback), user, remedy)
 	}
 	port, err := freePort(string(cp.dir), cp.opts.Address)
 	if err != nil {
 		return err
 	}
-	cp.opts.Log.Info("Moving the API to another port, because its port is in use by another program", "taken", taken, "port", port)
+	cp.opts.Log.Info("Moving the API to another port, because its port is in use by "+user, "taken", taken, "port", port)
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
 	cp.state.Port = port
 	if err := saveState(cp.dir, cp.state); err != nil {
 		return err

@@ -58,6 +58,8 @@ type Options struct {
 	// PortHeld, if set, reports whether the caller listens at a port of an address with SO_REUSEPORT. It then counts as free for
 	// the API, and kube-apiserver listens there, too.
 	PortHeld func(address string, port int) bool
+	// PortUser, if set, returns who serves the API with this URL, as far as the caller knows, for messages about a port that is in use.
+	PortUser func(server string) string
 	// CertSANs are additional names and addresses in the certificate of the API.
 	CertSANs []string
 	// APIServerArgs are additional flags of kube-apiserver, except those that IsReservedFlag reports.
@@ -86,6 +88,8 @@ type Options struct {
 	// Answering, if set, is called once in its own goroutine when kube-apiserver first responds. The API may not be
 	// ready yet and reject some requests. The context ends when the control plane is left, which waits for the call.
 	Answering func(context.Context, *rest.Config)
+	// Replacing, if set, is called when Start is about to stop a running kube-apiserver, because it has to be replaced.
+	Replacing func()
 	// OpenEarly starts the work of Open as soon as the API responds, before it is ready.
 	OpenEarly bool
 	// Progress, if set, is called when a step of Start or Settle begins and when it is done.
@@ -153,6 +157,9 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	}
 	if opts.Changed == nil {
 		opts.Changed = func() {}
+	}
+	if opts.Replacing == nil {
+		opts.Replacing = func() {}
 	}
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil {
@@ -277,6 +284,9 @@ func (cp *ControlPlane) startControllers(ctx context.Context) error {
 // for etcd's socket: if it comes too early, which is a matter of milliseconds, it makes a pause of a second.
 func (cp *ControlPlane) startAPI(ctx context.Context) error {
 	etcd, apiserver := cp.etcd(), cp.apiserver()
+	if err := cp.stopOutdated(ctx, etcd, apiserver); err != nil {
+		return err
+	}
 	etcdDone := cp.begin(etcd.name)
 	if err := cp.launch(ctx, etcd); err != nil {
 		return err

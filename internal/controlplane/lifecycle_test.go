@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -231,6 +232,62 @@ func TestAPIServerWithoutEtcdIsReplaced(t *testing.T) {
 	}
 }
 
+// A change restarts only what it concerns. The API is announced to be away, and etcd is never replaced under an API that ends.
+func TestReplacement(t *testing.T) {
+	t.Parallel()
+	all := []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+	for _, tt := range []struct {
+		name     string
+		change   func(t *testing.T, opts *controlplane.Options)
+		replaced []string
+		away     bool
+	}{
+		{name: "nothing", change: func(*testing.T, *controlplane.Options) {}},
+		{name: "etcd", change: func(_ *testing.T, o *controlplane.Options) { o.Ephemeral = true }, replaced: all[:1]},
+		{name: "the API", change: func(_ *testing.T, o *controlplane.Options) { o.APIServerArgs = []string{"--event-ttl=2h"} }, replaced: all[1:2], away: true},
+		{name: "the version", change: func(t *testing.T, o *controlplane.Options) {
+			other := filepath.Join(t.TempDir(), "other")
+			if err := os.Symlink(o.Binary, other); err != nil {
+				t.Fatal(err)
+			}
+			o.Binary = other
+		}, replaced: all, away: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			dir := newDir(t)
+			opts := controlplane.Options{Dir: dir, Binary: standInBinary(t)}
+			if err := start(t, opts).Detach(); err != nil {
+				t.Fatal(err)
+			}
+			before, away := running(t, dir), 0
+			opts.Replacing = func() {
+				away++
+				if diff := cmp.Diff(before, running(t, dir)); diff != "" {
+					t.Errorf("what runs when the API is about to be replaced (-before +now):\n%s", diff)
+				}
+			}
+			opts.Progress = func(s controlplane.Step) {
+				if now := running(t, dir)["kube-apiserver"]; len(tt.replaced) == len(all) && stepName(s) == "etcd begun" && now != 0 {
+					t.Errorf("etcd is replaced under the API, which is pid %d", now)
+				}
+			}
+			tt.change(t, &opts)
+			start(t, opts)
+			var replaced []string
+			for name, pid := range running(t, dir) {
+				if before[name] != pid {
+					replaced = append(replaced, name)
+				}
+			}
+			slices.Sort(replaced)
+			if !slices.Equal(replaced, tt.replaced) || (away == 1) != tt.away || away > 1 {
+				t.Errorf("it replaced %v, and told %d times that the API is away; want %v and %t", replaced, away, tt.replaced, tt.away)
+			}
+		})
+	}
+}
+
 func TestStop(t *testing.T) {
 	t.Parallel()
 	ended, cancel := context.WithCancel(context.Background())
@@ -354,6 +411,34 @@ func TestPortIsTakenWhileRunning(t *testing.T) {
 	eventually(t, "kube-apiserver to come back", func() bool { return running(t, dir)["kube-apiserver"] != 0 })
 	if got := cp.Server(); got != server.String() {
 		t.Errorf("the API moved from %s to %s", server, got)
+	}
+}
+
+// A start with a fixed port that is in use says by whom, if the caller knows it.
+func TestPortIsTakenBy(t *testing.T) {
+	t.Parallel()
+	cp := start(t, controlplane.Options{Dir: newDir(t), Binary: standInBinary(t), APIOnly: true})
+	server, err := url.Parse(cp.Server())
+	if err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.Atoi(server.Port())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for user, want := range map[string]string{
+		"":              " on 127.0.0.1 is in use by another program: stop that program",
+		"the Cluster a": " on 127.0.0.1 is in use by the Cluster a: choose another port for one of the two",
+	} {
+		opts := controlplane.Options{Dir: newDir(t), Binary: standInBinary(t), APIOnly: true, Port: port, PortUser: func(of string) string {
+			if of != cp.Server() {
+				t.Errorf("it asks for the user of %s, want %s", of, cp.Server())
+			}
+			return user
+		}}
+		if _, err := controlplane.Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "port "+server.Port()+want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
 }
 

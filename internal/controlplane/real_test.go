@@ -22,6 +22,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
@@ -80,6 +81,34 @@ func TestLife(t *testing.T) {
 	}
 	t.Logf("stopped after %s", time.Since(began))
 	requireGone(t, dir)
+}
+
+// A kube-apiserver ends by itself although clients watch, so that it is away only as long as it takes to start.
+func TestStopDespiteWatches(t *testing.T) {
+	t.Parallel()
+	dir, binary := realDir(t)
+	cp := start(t, controlplane.Options{Dir: dir, Binary: binary, APIOnly: true, Ephemeral: true})
+	c, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	if err := cp.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+	statuses, err := process.Peek(controlplane.Processes(dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range statuses {
+		if s.State != process.Exited || s.Signal == "SIGKILL" {
+			t.Errorf("%s is %s, by %q; want an end without SIGKILL", s.ID, s.State, s.Signal)
+		}
+	}
 }
 
 func requireNodes(t *testing.T, c kubernetes.Interface, want ...string) {

@@ -101,6 +101,22 @@ func (cp *ControlPlane) stopSurplus(ctx context.Context) error {
 	return cp.stopFound(ctx, surplus)
 }
 
+// stopOutdated stops all components but nodes, dependents first, if both etcd and kube-apiserver run and must be replaced, as for another
+// version: etcd is not replaced under an API that ends.
+func (cp *ControlPlane) stopOutdated(ctx context.Context, etcd, apiserver *component) error {
+	if _, why, err := cp.running(etcd); err != nil || why == "" {
+		return err
+	}
+	if err := cp.prepareCredentials(); err != nil {
+		return err
+	}
+	if _, why, err := cp.running(apiserver); err != nil || why == "" {
+		return err
+	}
+	cp.opts.Replacing()
+	return cp.stopFound(ctx, slices.Concat(stopOrder[1:]...))
+}
+
 // stopFound stops those of the components that run without supervision.
 func (cp *ControlPlane) stopFound(ctx context.Context, names []string) error {
 	return stopSome(ctx, cp.dir, cp.procs, waitTimeout, func(name string) bool {

@@ -99,34 +99,50 @@ func (cp *ControlPlane) launch(ctx context.Context, c *component) error {
 
 // takeOver adopts the process of an earlier run if its command line is up to date; otherwise it replaces the process.
 func (cp *ControlPlane) takeOver(ctx context.Context, c *component) error {
-	p, err := cp.procs.Find(c.name)
-	if err != nil && !errors.Is(err, process.ErrNotFound) {
+	p, why, err := cp.running(c)
+	switch {
+	case err != nil:
 		return err
-	}
-	if err != nil || p.Status().State != process.Running {
+	case p == nil:
 		c.absent = true
 		return cp.startComponent(ctx, c)
-	}
-	hash, err := cp.commandHash(c)
-	if err != nil {
-		return err
-	}
-	cp.mu.Lock()
-	same := cp.state.Commands[c.name] == hash
-	cp.mu.Unlock()
-	switch {
-	case !same:
-		cp.opts.Log.Info("Restarting a component, because its flags, its keys or its binary have changed", "component", c.name, "pid", p.PID())
-	case c.follows != "" && cp.isOlder(p, c.follows):
-		cp.opts.Log.Info("Restarting a component, because "+c.follows+" was", "component", c.name, "pid", p.PID())
-	default:
+	case why == "":
 		c.process = p
 		return nil
+	}
+	cp.opts.Log.Info("Restarting a component, because "+why, "component", c.name, "pid", p.PID())
+	if c.name == nameAPIServer {
+		cp.opts.Replacing()
 	}
 	if err := stopProcess(ctx, p, waitTimeout(c.name)); err != nil {
 		return err
 	}
 	return cp.startComponent(ctx, c)
+}
+
+// running returns the running process of an earlier run, and why it must be replaced; that is empty if it can be adopted. The process is
+// nil if there is none.
+func (cp *ControlPlane) running(c *component) (p *process.Process, why string, err error) {
+	p, err = cp.procs.Find(c.name)
+	if errors.Is(err, process.ErrNotFound) {
+		return nil, "", nil
+	}
+	if err != nil || p.Status().State != process.Running {
+		return nil, "", err
+	}
+	hash, err := cp.commandHash(c)
+	if err != nil {
+		return nil, "", err
+	}
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	switch {
+	case cp.state.Commands[c.name] != hash:
+		why = "its flags, its keys or its binary have changed"
+	case c.follows != "" && cp.isOlder(p, c.follows):
+		why = c.follows + " was restarted"
+	}
+	return p, why, nil
 }
 
 // isOlder reports whether a process was started before that of another component.

@@ -58,7 +58,7 @@ const (
 	ReasonApplied = "Applied"
 	// ReasonProvisioning: the cluster is being provisioned.
 	ReasonProvisioning = "Provisioning"
-	// ReasonUpdating: a change is being applied.
+	// ReasonUpdating: a change is being applied. On ConditionReady: the API is down meanwhile.
 	ReasonUpdating = "Updating"
 	// ReasonWaiting: another operation, named in the message, has to end first.
 	ReasonWaiting = "Waiting"
@@ -80,8 +80,8 @@ const (
 )
 
 // The reasons of ConditionReady, ConditionControlPlaneAvailable and
-// ConditionEtcdHealthy; ConditionReady may also have ReasonKubeconfigInvalid, and
-// ConditionEtcdHealthy may have ReasonEtcdAlarm.
+// ConditionEtcdHealthy. They may also have ReasonUpdating, ReasonRestoring and ReasonStarting;
+// ConditionReady may have ReasonKubeconfigInvalid, and ConditionEtcdHealthy ReasonEtcdAlarm.
 const (
 	// ReasonAvailable: the component is healthy.
 	ReasonAvailable = "Available"
@@ -142,7 +142,7 @@ const (
 // The reasons of ConditionNodesReady; it may also have ReasonAvailable, ReasonNotObserved, ReasonStopping and
 // ReasonStopped.
 const (
-	// ReasonStarting: the nodes are starting.
+	// ReasonStarting: the nodes, or the control plane, are starting.
 	ReasonStarting = "Starting"
 	// ReasonNodesNotReady: the nodes did not become ready; the attempt is repeated.
 	ReasonNodesNotReady = "NodesNotReady"
@@ -188,6 +188,8 @@ const (
 	ReasonMigrated = "Migrated"
 	// ReasonKubeconfigRepaired: the Secret with the kubeconfig was missing or damaged.
 	ReasonKubeconfigRepaired = "KubeconfigRepaired"
+	// ReasonEndpointChanged: the API has another address, and so has the Secret with the kubeconfig.
+	ReasonEndpointChanged = "EndpointChanged"
 	// ReasonKubeconfigRotated: the kubeconfig has a new client certificate.
 	ReasonKubeconfigRotated = "KubeconfigRotated"
 	// ReasonExpired: the Cluster is deleted because of spec.expiresAfter.

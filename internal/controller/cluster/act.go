@@ -173,7 +173,7 @@ func (r *Reconciler) actOnSecret(ctx context.Context, cluster *v1alpha1.Cluster,
 	switch p.secret {
 	case childCreate:
 		err = r.client.Create(ctx, newSecret(cluster, seen), client.FieldOwner(kube.FieldManager))
-	case childRepair, childRotate:
+	case childRepair, childRotate, childMove:
 		secret := seen.secret.DeepCopy()
 		adopt(secret, cluster)
 		if secret.Data == nil {
@@ -194,6 +194,9 @@ func (r *Reconciler) actOnSecret(ctx context.Context, cluster *v1alpha1.Cluster,
 	switch {
 	case p.secret == childRotate:
 		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRotated, "RotateKubeconfig", "The kubeconfig has a new client certificate; the old one is valid until it expires")
+	case p.secret == childMove:
+		r.events.Normal(cluster, v1alpha1.ReasonEndpointChanged, "WriteKubeconfig",
+			fmt.Sprintf("The API moved from %s to %s, and the kubeconfig was written again", cluster.Status.Endpoint, seen.outside.Endpoint))
 	case p.secret != childCreate || cluster.Status.KubeconfigRef != nil:
 		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRepaired, "WriteKubeconfig", "The Secret with the kubeconfig was missing or modified, and was written again")
 	}

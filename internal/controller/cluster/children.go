@@ -141,12 +141,20 @@ func notOwnedAction(child metav1.Object, cluster *v1alpha1.Cluster) childAction 
 	return childBlocked
 }
 
-// isRotation reports whether a kubeconfig differs from another only by a newer certificate.
-func isRotation(was, is []byte) bool {
+// updateOf returns the action on a Secret whose kubeconfig differs from the present one. The endpoint is the last known one of the API.
+func updateOf(was, is []byte, endpoint string) childAction {
 	old, err := kubeconfig.Parse(was)
 	if err != nil {
-		return false
+		return childRepair
 	}
 	present, err := kubeconfig.Parse(is)
-	return err == nil && old.Server == present.Server && present.NotAfter.After(old.NotAfter)
+	switch {
+	case err != nil:
+		return childRepair
+	case old.Server == present.Server && present.NotAfter.After(old.NotAfter):
+		return childRotate
+	case old.Server == endpoint && present.Server != endpoint:
+		return childMove
+	}
+	return childRepair
 }

@@ -74,6 +74,8 @@ const (
 	childRepair childAction = "repair"
 	// childRotate: the child has an older certificate.
 	childRotate childAction = "rotate"
+	// childMove: the child has an older address of the API.
+	childMove childAction = "move"
 	// childReplace: the child differs in an immutable field.
 	childReplace childAction = "replace"
 	// childRemove: the Secret of a user that was removed from the spec.
@@ -324,11 +326,8 @@ func decideSecret(cluster *v1alpha1.Cluster, seen observation) childAction {
 		return childReplace
 	case isSecretGood(secret, cluster, seen):
 		return childKeep
-	case isRotation(secret.Data[v1alpha1.SecretKey], seen.outside.Kubeconfig):
-		return childRotate
-	default:
-		return childRepair
 	}
+	return updateOf(secret.Data[v1alpha1.SecretKey], seen.outside.Kubeconfig, cluster.Status.Endpoint)
 }
 
 func decideKubeconfig(cluster *v1alpha1.Cluster, seen observation) childAction {

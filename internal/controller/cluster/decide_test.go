@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -80,6 +81,39 @@ func TestDecideForcedDeletion(t *testing.T) {
 			seen.outside.Exists = true
 			if p := decide(c, seen, deleted.Add(tt.after)); p.action != tt.want || p.again != tt.again {
 				t.Errorf("the action is %s, again after %s; want %s, %s", p.action, p.again, tt.want, tt.again)
+			}
+		})
+	}
+}
+
+// A Secret that nobody has touched is not called modified.
+func TestDecideSecret(t *testing.T) {
+	const endpoint, moved = "https://127.0.0.1:20001", "https://127.0.0.1:20002"
+	kubeconfig := func(server, token string) []byte {
+		return fmt.Appendf(nil, `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: %q}}],
+contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}`, server, token)
+	}
+	for _, tt := range []struct {
+		name    string
+		was, is []byte
+		want    childAction
+	}{
+		{"it is the present one", kubeconfig(endpoint, "a"), kubeconfig(endpoint, "a"), childKeep},
+		{"the API has moved", kubeconfig(endpoint, "a"), kubeconfig(moved, "a"), childMove},
+		{"the API has moved, with other credentials", kubeconfig(endpoint, "a"), kubeconfig(moved, "b"), childMove},
+		{"somebody has changed its server", kubeconfig("https://192.0.2.1", "a"), kubeconfig(endpoint, "a"), childRepair},
+		{"somebody has changed its credentials", kubeconfig(endpoint, "b"), kubeconfig(endpoint, "a"), childRepair},
+		{"somebody has damaged it", []byte("x"), kubeconfig(moved, "a"), childRepair},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "demo", UID: "demo"}}
+			c.Status.Endpoint = endpoint
+			seen := observation{namespace: "keelson"}
+			seen.outside.Kubeconfig = tt.was
+			seen.secret = newSecret(c, seen)
+			seen.outside.Kubeconfig = tt.is
+			if got := decideSecret(c, seen); got != tt.want {
+				t.Errorf("decideSecret = %s, want %s", got, tt.want)
 			}
 		})
 	}

@@ -208,6 +208,8 @@ type Nodes struct {
 type Operation struct {
 	// Delete is true for the removal of the cluster; otherwise the operation applies a request.
 	Delete bool
+	// Restore is the token of the Restore that the operation does; empty if it does none.
+	Restore string
 	// Stale is true if the operation was for another request than the current one.
 	Stale bool
 	// State is the state of the operation.
@@ -224,7 +226,7 @@ type Operation struct {
 type Component struct {
 	// Name is the name of the component, such as kube-apiserver.
 	Name string
-	// Up is true if the process runs.
+	// Up is true if the process runs and is not being replaced.
 	Up bool
 	// Since is the start time.
 	Since time.Time

@@ -134,7 +134,7 @@ func isTrouble(reason string) bool {
 // isProgress reports whether a reason of Provisioned or Ready describes what was requested, so that it is not a warning.
 func isProgress(reason string) bool {
 	switch reason {
-	case v1alpha1.ReasonProvisioning, v1alpha1.ReasonUpdating, v1alpha1.ReasonWaiting, v1alpha1.ReasonStopping, v1alpha1.ReasonStopped, v1alpha1.ReasonRestoring,
+	case v1alpha1.ReasonProvisioning, v1alpha1.ReasonUpdating, v1alpha1.ReasonWaiting, v1alpha1.ReasonStarting, v1alpha1.ReasonStopping, v1alpha1.ReasonStopped, v1alpha1.ReasonRestoring,
 		v1alpha1.ReasonRemoving:
 		return true
 	}

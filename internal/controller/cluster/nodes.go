@@ -20,7 +20,7 @@ func summarizeNodes(cluster *v1alpha1.Cluster, seen observation, p plan, status 
 	case seen.err == nil && !seen.outside.Applied:
 		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonStarting, "The nodes are checked after the spec is applied")
 	case isRestoring(seen) && nodes == nil:
-		is = restoringCondition(name)
+		is = *interruption(name, seen, p)
 	case nodes == nil:
 		is = asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The nodes were not observed yet"))
 	case nodes.Ready:

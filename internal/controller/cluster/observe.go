@@ -81,6 +81,12 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 		request := newRequest(cluster)
 		request.Snapshot, request.Restore = seen.snapshot, seen.restore.request
 		seen.outside, seen.err = engine.Observe(ctx, request)
+		if seen.restore.request == nil && hasBegun(cluster, seen) {
+			// It is no longer due by its age, but nothing may end it any more.
+			seen.restore.request = &Restore{Token: cluster.Spec.Restore.RequestedAt, Name: cluster.Spec.Restore.Snapshot}
+			request.Restore = seen.restore.request
+			seen.outside, seen.err = engine.Observe(ctx, request)
+		}
 	} else {
 		seen.err = fmt.Errorf("%w: this manager runs without the engine %s", ErrUnavailable, seen.engine)
 	}

@@ -65,6 +65,8 @@ type Target struct {
 type Probe struct {
 	// OK is true if the API was healthy and has not failed probeFailures consecutive probes since.
 	OK bool
+	// Restarted is true until the first probe of a restarted API server has ended.
+	Restarted bool
 	// Failing is the error of the last probe; empty if it succeeded.
 	Failing string
 	// EtcdFailed is true if the API reported that it cannot reach etcd.
@@ -148,7 +150,7 @@ func (t *probed) refresh(target Target) (*Probe, error) {
 		if t.last != nil {
 			version = t.last.Version
 		}
-		t.last = &Probe{Failing: "it was restarted and has not responded yet", Version: version}
+		t.last = &Probe{Restarted: true, Failing: "it was restarted and has not responded yet", Version: version}
 		select {
 		case t.kick <- struct{}{}:
 		default: // a probe is triggered already

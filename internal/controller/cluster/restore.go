@@ -86,6 +86,12 @@ func (r *Reconciler) observeRestore(ctx context.Context, cluster *v1alpha1.Clust
 	return nil
 }
 
+// hasBegun reports whether the engine does the restore of spec.restore, or has tried it in vain.
+func hasBegun(cluster *v1alpha1.Cluster, seen observation) bool {
+	o := seen.outside.Operation
+	return seen.err == nil && o != nil && asksForRestore(cluster) && o.Restore == cluster.Spec.Restore.RequestedAt && o.State != v1alpha1.OperationSucceeded
+}
+
 // hasFailed reports whether the engine has tried the restore in vain.
 func (s *restoreSeen) hasFailed(outside Observation) bool {
 	o := outside.Operation
@@ -108,11 +114,6 @@ func isRestored(cluster *v1alpha1.Cluster, seen observation) bool {
 func isRestoring(seen observation) bool {
 	o := seen.outside.Operation
 	return seen.restore.request != nil && o != nil && !o.Stale && !o.Delete && o.State == v1alpha1.OperationProcessing
-}
-
-// restoringCondition is a condition of a component that does not run because of that.
-func restoringCondition(name string) metav1.Condition {
-	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "The cluster is being restored and starts again")
 }
 
 // newPrevious returns the ClusterSnapshot of the state before a restore, without its name.

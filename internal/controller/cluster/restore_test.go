@@ -160,6 +160,41 @@ func TestRestoreThatFails(t *testing.T) {
 	}
 }
 
+// A restore that the engine has begun goes on, and its failure is reported, however old the snapshot of the objects before is by then.
+func TestRestoreThatFailsLate(t *testing.T) {
+	w := newWorld(t)
+	w.made()
+	w.snapshot(w.name+"-a", w.name)
+	w.change(restoring(w.name+"-a", "1", true))
+	w.settle()
+	w.outside.Hold(func(fake.Call) bool { return true })
+	w.takeSnapshots()
+	w.settle()
+	w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonRestoring)
+	before := w.previous()[0].UID
+	w.outside.Calls()
+	w.pass(time.Hour)
+	w.settle()
+	w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonRestoring)
+	w.outside.Hold(nil)
+	w.outside.End(w.get().UID, errors.New("no space left"))
+	w.settle()
+	w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonRestoreFailed)
+	w.pass(time.Hour)
+	w.settle()
+	if done := w.get().Status.Restore; done == nil || done.Result != v1alpha1.RestoreFailed || done.Message != "no space left" {
+		t.Errorf("the result is %+v", done)
+	}
+	if all := w.previous(); w.restores() != "" || len(all) != 1 || all[0].UID != before {
+		t.Errorf("restores: %s, snapshots %+v", w.restores(), all)
+	}
+	for _, call := range w.outside.Calls() {
+		if call.Method != "Apply" { // which supervises the cluster again
+			t.Errorf("the engine got the call %+v", call)
+		}
+	}
+}
+
 // What a restore waits for, and what it refuses.
 func TestRestoreThatWaits(t *testing.T) {
 	w := newWorld(t)

@@ -35,8 +35,8 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	for _, condition := range []metav1.Condition{
 		summarizeProvisioned(cluster, seen, p, actErr),
 		summarizeReady(cluster, seen, p),
-		summarizeControlPlane(cluster, seen),
-		summarizeEtcd(cluster, seen),
+		summarizeControlPlane(cluster, seen, p),
+		summarizeEtcd(cluster, seen, p),
 		summarizeKubeconfig(cluster, seen, p, actErr),
 		summarizeDeleting(cluster, seen, p, actErr),
 		summarizePaused(cluster),
@@ -179,11 +179,30 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonUpdating, "A change is being applied%s", step)
 }
 
+// interruption returns the condition of a part of a cluster that is down because the cluster is being changed or started; nil if it is
+// neither.
+func interruption(name string, seen observation, p plan) *metav1.Condition {
+	o := seen.outside.Operation
+	inProgress := o != nil && !o.Delete && o.State == v1alpha1.OperationProcessing
+	var is metav1.Condition
+	switch {
+	case isRestoring(seen):
+		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonRestoring, "The cluster is being restored and starts again")
+	case inProgress && !seen.outside.Applied:
+		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonUpdating, "The control plane is restarted to apply a change")
+	case inProgress, seen.outside.Stopped && p.action == apply:
+		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonStarting, "The cluster is being started")
+	default:
+		return nil
+	}
+	return &is
+}
+
 // summarizeReady keeps the last known condition until there is a new observation: a restart of the manager does not affect the
 // readiness of a cluster.
 func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.Condition {
 	const name = v1alpha1.ConditionReady
-	api := find(seen.outside.Components, ComponentAPIServer)
+	api, interrupted := find(seen.outside.Components, ComponentAPIServer), interruption(name, seen, p)
 	switch {
 	case p.action == remove || p.action == release || p.action == giveUp || !cluster.DeletionTimestamp.IsZero() && p.action == watch:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRemoving, "The cluster is being removed")
@@ -191,12 +210,14 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 		return stoppedCondition(name, cluster, seen)
 	case seen.invalid != nil:
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be probed: the kubeconfig is invalid")
-	case isRestoring(seen) && (api == nil || !api.Up):
-		return restoringCondition(name)
+	case interrupted != nil && isAPIDown(seen), isRestoring(seen) && api == nil:
+		return *interrupted
 	case api != nil && !api.Up:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s is not running and is being restarted%s", api.Name, detailOf(api.Detail))
 	case seen.probe != nil && seen.probe.OK:
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API reports that it is ready")
+	case seen.probe != nil && seen.probe.Restarted && meta.IsStatusConditionFalse(cluster.Status.Conditions, name):
+		return *meta.FindStatusCondition(cluster.Status.Conditions, name)
 	case seen.probe != nil:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonProbeFailed, "The probe of the API failed: %s", seen.probe.Failing)
 	case seen.err == nil && seen.outside.Applied && !seen.outside.Running && seen.outside.Components != nil:
@@ -204,6 +225,12 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "%s is not running%s", names, detailOf(detail))
 	}
 	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotProbed, "The API was not probed yet"))
+}
+
+// isAPIDown reports whether the API does not run, or is known not to respond.
+func isAPIDown(seen observation) bool {
+	api := find(seen.outside.Components, ComponentAPIServer)
+	return api != nil && !api.Up || seen.probe != nil && !seen.probe.OK
 }
 
 // asBefore returns the last known condition of a provisioned cluster, if there is one: that the manager has restarted changes
@@ -223,14 +250,15 @@ func detailOf(detail string) string {
 	return ": " + detail
 }
 
-func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation) metav1.Condition {
+func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.Condition {
 	const name = v1alpha1.ConditionControlPlaneAvailable
 	names, detail := down(seen.outside.Components)
+	interrupted := interruption(name, seen, p)
 	switch {
 	case isStopped(cluster, seen):
 		return stoppedCondition(name, cluster, seen)
-	case isRestoring(seen) && (names != "" || len(seen.outside.Components) == 0):
-		return restoringCondition(name)
+	case interrupted != nil && (names != "" || isAPIDown(seen)), isRestoring(seen) && len(seen.outside.Components) == 0:
+		return *interrupted
 	case len(seen.outside.Components) > 0 && names == "":
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "All components are running")
 	case names != "":
@@ -243,14 +271,14 @@ func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation) metav1.C
 	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The components were not observed yet"))
 }
 
-func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition {
+func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.Condition {
 	const name = v1alpha1.ConditionEtcdHealthy
-	etcd := find(seen.outside.Components, ComponentEtcd)
+	etcd, interrupted := find(seen.outside.Components, ComponentEtcd), interruption(name, seen, p)
 	switch {
 	case isStopped(cluster, seen):
 		return stoppedCondition(name, cluster, seen)
-	case isRestoring(seen) && (etcd == nil || !etcd.Up):
-		return restoringCondition(name)
+	case interrupted != nil && (etcd != nil && !etcd.Up || isAPIDown(seen)), isRestoring(seen) && etcd == nil:
+		return *interrupted
 	case etcd != nil && !etcd.Up:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonComponentDown, "etcd is not running and is being restarted%s", detailOf(etcd.Detail))
 	case etcd != nil && etcd.Problem != "":
@@ -260,7 +288,7 @@ func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation) metav1.Condition
 	case seen.probe != nil && seen.probe.OK:
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonAvailable, "The API reaches etcd")
 	}
-	if seen.probe != nil {
+	if seen.probe != nil && !seen.probe.Restarted {
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API does not report the state of etcd")
 	}
 	return asBefore(cluster, condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The API was not probed yet"))

@@ -187,7 +187,7 @@ func (e *Engine) begin(method string, r cluster.Request, find func() (c *Cluster
 		return nil
 	}
 	c.Operation = &cluster.Operation{
-		Delete: isDelete, State: v1alpha1.OperationProcessing, Description: "Working", Began: e.world.clock.Now(),
+		Delete: isDelete, Restore: tokenOf(r.Restore), State: v1alpha1.OperationProcessing, Description: "Working", Began: e.world.clock.Now(),
 	}
 	if hold := e.world.latency; hold == nil || !hold(Call{Method: method, Cluster: r.Name}) {
 		e.world.end(r.UID, c, nil)

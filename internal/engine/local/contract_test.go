@@ -76,6 +76,7 @@ func TestContract(t *testing.T) {
 			Change: func(r *cluster.Request) {
 				r.Spec.APIServer = &v1alpha1.APIServer{CertSANs: []string{"demo.example"}, ExtraArgs: map[string]string{"event-ttl": "2h"}}
 			},
+			Restarts: true,
 			Lose: func(r cluster.Request) {
 				t.Cleanup(func() { // what runs has no records any more
 					if err := controlplane.Destroy(context.WithoutCancel(t.Context()), dir(r), logr.Discard()); err != nil {

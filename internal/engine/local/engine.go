@@ -89,6 +89,8 @@ type member struct {
 	draining bool
 	cp       *controlplane.ControlPlane
 	nodes    *cluster.Nodes // of cp
+	// replacing is true while the API is replaced by the operation under way.
+	replacing bool
 
 	lastClient   time.Time     // of cp, if its clients are watched; else zero
 	idleListener *idleListener // listens while the cluster is idle, and serves the clients that have waited; nil if there is none
@@ -179,6 +181,9 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 		}
 		return e.apply(ctx, m, wanted)
 	})
+	if wanted.restore != nil {
+		m.op.Restore = wanted.restore.Token
+	}
 	return nil
 }
 
@@ -281,6 +286,7 @@ func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
 		opts.PortHeld = listener.holds
 		listener.handOver(ctx)
 	}
+	defer m.setReplacing(false)
 	cp, err := controlplane.Start(ctx, opts)
 	if err != nil {
 		m.closeIdleListener()
@@ -309,6 +315,12 @@ func (e *Engine) run(ctx context.Context, m *member, wanted desire) error {
 	return nil
 }
 
+func (m *member) setReplacing(is bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.replacing = is
+}
+
 // describe sets the current step of an operation in progress.
 func (m *member) describe(step string) {
 	m.mu.Lock()
@@ -327,6 +339,11 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 		Rotation: wanted.rotation, RotationOverlap: v1alpha1.DefaultCredentialsOverlap,
 		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
 		Changed: func() { e.changed(m.name) },
+		Replacing: func() {
+			m.setReplacing(true)
+			e.changed(m.name)
+		},
+		PortUser: func(server string) string { return e.portUser(m.uid, server) },
 		Progress: func(s controlplane.Step) {
 			if s.Done {
 				return

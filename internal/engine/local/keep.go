@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -91,6 +92,19 @@ func (e *Engine) runsIdly(uid types.UID) bool {
 func (e *Engine) isStopped(uid types.UID) bool {
 	busy, attended := e.activity(uid)
 	return !busy && !attended && !e.hasProcesses(uid)
+}
+
+// portUser returns the Cluster other than this one that runs an API with this URL, or listens for its clients; empty if there is none.
+func (e *Engine) portUser(except types.UID, server string) string {
+	entries, _ := os.ReadDir(e.opts.Dir) // only for a message
+	for _, entry := range entries {
+		uid := types.UID(entry.Name())
+		config, err := controlplane.AdminConfig(e.dir(uid))
+		if uid != except && err == nil && config.Host == server && (e.hasProcesses(uid) || e.isListening(uid)) {
+			return "the Cluster " + cmp.Or(readOwner(e.dir(uid)).Name, entry.Name())
+		}
+	}
+	return ""
 }
 
 // activity reports whether an operation is in progress, and whether the engine supervises processes of the cluster.

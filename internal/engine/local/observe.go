@@ -57,7 +57,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	seen.Applied, seen.Rotated = wanted.isApplied(applied), applied.Rotation
 	seen.Config, seen.ConfigHash = applied.Config, applied.Hash
 	if seen.Components == nil {
-		seen.Components = peek(dir)
+		seen.Components = m.peek(dir)
 	}
 	seen.Running = len(seen.Components) > 0
 	for _, c := range seen.Components {
@@ -127,15 +127,23 @@ func newComponent(name string, s process.Status) cluster.Component {
 	return c
 }
 
-// peek returns the observation of a cluster that the engine does not supervise.
-func peek(dir string) []cluster.Component {
+// peek returns the processes of a cluster without a control plane: an operation starts it, or the engine does not supervise it and m is nil.
+func (m *member) peek(dir string) []cluster.Component {
+	replacing := false
+	if m != nil {
+		m.mu.Lock()
+		replacing = m.replacing
+		m.mu.Unlock()
+	}
 	statuses, err := process.Peek(controlplane.Processes(dir))
 	if err != nil {
 		return nil
 	}
 	var all []cluster.Component
 	for _, s := range statuses {
-		all = append(all, newComponent(s.ID, s))
+		c := newComponent(s.ID, s)
+		c.Up = c.Up && (c.Name != cluster.ComponentAPIServer || !replacing)
+		all = append(all, c)
 	}
 	return all
 }

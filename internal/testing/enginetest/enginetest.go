@@ -24,6 +24,8 @@ type Place struct {
 	Spec v1alpha1.ClusterSpec
 	// Change changes the desired cluster, in the spec or in an object that it refers to.
 	Change func(*cluster.Request)
+	// Restarts is true if that restarts the API server, whose process the engine reports.
+	Restarts bool
 	// Lose removes the engine's files of a cluster by hand; nil if it has none.
 	Lose func(cluster.Request)
 	// Left returns the leftovers of a cluster.
@@ -210,9 +212,34 @@ func testChange(r *run) {
 	if seen := r.observe(); seen.Applied || !seen.Exists {
 		r.Errorf("after a change of the spec Observe returns Applied %v, Exists %v", seen.Applied, seen.Exists)
 	}
+	if r.Restarts {
+		r.expectRestart()
+	}
 	if after := r.apply(); after.ConfigHash == before.ConfigHash {
 		r.Error("the change did not change the applied hash")
 	}
+}
+
+// expectRestart applies a change and expects that the engine reports the API as down meanwhile, although no process has crashed.
+func (r *run) expectRestart() {
+	r.mu.Lock()
+	clear(r.woken)
+	r.mu.Unlock()
+	r.do(r.engine.Apply(r.Context(), r.request))
+	r.eventually("the API is reported to be down during the change", func() bool {
+		seen := r.observe()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if seen.Applied {
+			r.Fatal("The change is applied, and the API was never reported to be down")
+		}
+		for _, c := range seen.Components {
+			if c.Name == cluster.ComponentAPIServer && !c.Up {
+				return r.woken[r.request.Name]
+			}
+		}
+		return false
+	})
 }
 
 func testDelete(r *run) {
