@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,11 +34,9 @@ func TestLimitsOfMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, labels := range map[string]map[string]string{"team-a": {"machines": "limited"}, "team-b": nil} {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
-		if _, err := kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+	other := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-b"}}
+	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), other, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
 	}
 	applyExample(t, client, "virtualmachine-limits.yaml")
 	tryKind := func(namespace, kind, spec string) error {
@@ -81,6 +80,35 @@ func TestLimitsOfMachines(t *testing.T) {
 }
 
 // applyExample creates the objects of an example.
+// A new cluster takes all examples at once, in the order of their files: nothing is in a namespace that none of them has created.
+func TestNamespacesOfExamples(t *testing.T) {
+	files, err := filepath.Glob("../../examples/manifests/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("the examples are missing: %v", err)
+	}
+	there := map[string]bool{"": true, metav1.NamespaceDefault: true, metav1.NamespaceSystem: true}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(raw), 4096); ; {
+			object := &unstructured.Unstructured{}
+			if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", file, err)
+			}
+			if !there[object.GetNamespace()] {
+				t.Errorf("%s: the namespace of %s %s is not created", filepath.Base(file), object.GetKind(), object.GetName())
+			}
+			if object.GetKind() == "Namespace" {
+				there[object.GetName()] = true
+			}
+		}
+	}
+}
+
 func applyExample(t *testing.T, client dynamic.Interface, file string) {
 	t.Helper()
 	raw, err := os.ReadFile("../../examples/manifests/" + file)
@@ -93,6 +121,7 @@ func applyExample(t *testing.T, client dynamic.Interface, file string) {
 		"ValidatingAdmissionPolicyBinding": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
 		"ClusterRole":                      {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 		"ClusterRoleBinding":               {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+		"Namespace":                        {Version: "v1", Resource: "namespaces"},
 		"ResourceQuota":                    {Version: "v1", Resource: "resourcequotas"},
 	}
 	for {
