@@ -65,10 +65,12 @@ func (r *Reconciler) checkLive(ctx context.Context, set *v1alpha1.VirtualMachine
 // create creates a machine and its VirtualDisks. Disks of an earlier machine with its name are used again.
 func (r *Reconciler) create(ctx context.Context, set *v1alpha1.VirtualMachineSet, number int32, hash string) error {
 	machine := newMachine(set, number, hash)
+	var errs []error
 	for _, disk := range newDisks(set, machine.Name) {
-		if err := r.createDisk(ctx, disk); err != nil {
-			return err
-		}
+		errs = append(errs, r.createDisk(ctx, disk))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
 	}
 	err := r.client.Create(ctx, machine, client.FieldOwner(kube.FieldManager))
 	if apierrors.IsAlreadyExists(err) {

@@ -69,7 +69,8 @@ func TestADiskThatIsBeingDeleted(t *testing.T) {
 	w.do(w.client.Delete(t.Context(), held))
 	w.create(func(s *v1alpha1.VirtualMachineSet) {
 		s.Spec.Replicas = ptr.To[int32](1)
-		s.Spec.VirtualDiskTemplates = []v1alpha1.VirtualDiskTemplate{{Name: "data", Spec: v1alpha1.VirtualDiskSpec{Size: ptr.To(resource.MustParse("1Gi"))}}}
+		spec := v1alpha1.VirtualDiskSpec{Size: ptr.To(resource.MustParse("1Gi"))}
+		s.Spec.VirtualDiskTemplates = []v1alpha1.VirtualDiskTemplate{{Name: "data", Spec: spec}, {Name: "logs", Spec: spec}}
 	})
 	for range 3 {
 		if _, err := w.Reconcile(t.Context(), w.set()); err == nil {
@@ -80,6 +81,10 @@ func TestADiskThatIsBeingDeleted(t *testing.T) {
 	w.expect(v1alpha1.ReasonMachineWriteFailed, "0 0 0", "VirtualDisk data-web-0 of an earlier machine is being deleted")
 	if names := w.names(); names != "" {
 		t.Errorf("machines: %s", names)
+	}
+	other := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "logs-web-0"}}
+	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(other), other); err != nil {
+		t.Errorf("the other disk waits for it: %v", err)
 	}
 	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(held), held))
 	held.Finalizers = nil
