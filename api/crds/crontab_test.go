@@ -2,6 +2,9 @@ package crds_test
 
 import (
 	"errors"
+	"fmt"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -69,10 +72,14 @@ func TestCronTabRefused(t *testing.T) {
 		{"no list of schedules", `{"schedules":[],` + shortTemplate + `}`, "spec.schedules", "at least 1"},
 		{"an unknown zone", `{"timeZone":"Mars/Base"}`, "spec.timeZone", `"Mars/Base": must be a name of the IANA time zone database`},
 		{"a place that its area has not", `{"timeZone":"Europe/Berlim"}`, "spec.timeZone", "unknown time zone Europe/Berlim evaluating rule: must be a name of the IANA time zone database, such as Europe/Berlin"},
+		{"an offset that no zone has", `{"timeZone":"Etc/GMT+14"}`, "spec.timeZone", `"Etc/GMT+14": must be a name of the IANA time zone database`},
+		{"a duration in days", `{"schedule":"@every 1d",` + shortTemplate + `}`, "spec.schedule", `"@every 1d": must be @every with one duration`},
+		{"a duration that is too long", `{"schedule":"@every 9999999h",` + shortTemplate + `}`, "spec.schedule", `"@every 9999999h": must be @every with one duration`},
 		{"an abbreviation for a zone", `{"timeZone":"PST"}`, "spec.timeZone", `"PST": must be a name of the IANA time zone database`},
 		{"the zone of the machine", `{"timeZone":"Local"}`, "spec.timeZone", "IANA"},
 		{"an offset for a zone", `{"timeZone":"+02:00"}`, "spec.timeZone", "IANA"},
-		{"a date that never is", `{"excludeDates":["2026-02-30"]}`, "spec.excludeDates[0]", "must be a date"},
+		{"a date that never is", `{"excludeDates":["2026-02-30"]}`, "spec.excludeDates[0]", `"2026-02-30": must be a date`},
+		{"a month that never is", `{"excludeDates":["2026-12-24/2026-13-01"]}`, "spec.excludeDates[0]", `"2026-12-24/2026-13-01": must be a date`},
 		{"a range of dates that runs backwards", `{"excludeDates":["2026-02-02/2026-02-01"]}`, "spec.excludeDates[0]", "the earlier one first"},
 		{"a window that runs backwards", `{"notBefore":"2027-01-01T00:00:00Z","notAfter":"2026-01-01T00:00:00Z"}`, "spec.notAfter", "must not be before"},
 		{"Replace of several", `{"concurrencyPolicy":"Replace","maxConcurrency":2}`, "spec.maxConcurrency", "Replace"},
@@ -102,6 +109,32 @@ func TestCronTabRefused(t *testing.T) {
 	})
 }
 
+// The page has the messages that users get.
+func TestMessagesOfSchedulesPage(t *testing.T) {
+	namespace := env.Namespace(t)
+	page, err := os.ReadFile("../../docs/crontab-schedules.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, tables, _ := strings.Cut(string(page), "\n| invalid schedule | message |\n")
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (.+) \\|$").FindAllStringSubmatch(tables, -1)
+	if len(rows) < 7 {
+		t.Fatalf("the page has %d messages", len(rows))
+	}
+	for _, row := range rows {
+		object := newObject(t, "CronTab", "", `{`+shortTemplate+`}`)
+		object.Object["spec"].(map[string]any)["schedule"] = row[1]
+		_, err := create(t, namespace, object)
+		if err != nil {
+			refusal(t, err, "spec.schedule", fmt.Sprintf("%q: %s", row[1], row[2]))
+			continue
+		}
+		if _, err := cron.Parse(row[1], "a/b"); err == nil || !strings.HasSuffix(err.Error(), ": "+row[2]) {
+			t.Errorf("%s is accepted, and its error is %v, want %q", row[1], err, row[2])
+		}
+	}
+}
+
 // What internal/cron reads the API server accepts, and what it accepts internal/cron
 // reads, with the exceptions that are named.
 func TestSchedulesAreReadAlike(t *testing.T) {
@@ -116,7 +149,7 @@ func TestSchedulesAreReadAlike(t *testing.T) {
 		{text: "5/15 * * * *"}, {text: "0 0 29 2 MON"}, {text: "0 0 31 2 *"}, {text: "59 59 23 31 12 7"},
 		{text: "@yearly"}, {text: "@annually"}, {text: "@monthly"}, {text: "@weekly"}, {text: " @daily "}, {text: "@midnight"}, {text: "@hourly"},
 		{text: "@every 1s"}, {text: "@every 1h30m"}, {text: "@every  90s "},
-		{text: ""}, {text: " "}, {text: "@reboot"}, {text: "@every"}, {text: "@every 0s"}, {text: "@every 500ms"}, {text: "@every -5s"}, {text: "@every 5"}, {text: "@every 5s 5s"},
+		{text: ""}, {text: " "}, {text: "@reboot"}, {text: "@every"}, {text: "@every 0s"}, {text: "@every 500ms"}, {text: "@every -5s"}, {text: "@every 5"}, {text: "@every 5s 5s"}, {text: "@every 1d"},
 		{text: "@daily 5"}, {text: "@Daily"}, {text: "* * * *"}, {text: "* * * * * * *"}, {text: "61 * * * *"}, {text: "60 * * * * *"}, {text: "* 24 * * *"},
 		{text: "* * 0 * *"}, {text: "* * 32 * *"}, {text: "* * * 0 *"}, {text: "* * * 13 *"}, {text: "* * * * 8"}, {text: "* * * * FOO"}, {text: "* * * MON *"},
 		{text: "a * * * *"}, {text: "*/0 * * * *"}, {text: "*/x * * * *"}, {text: "1, * * * *"}, {text: ",1 * * * *"}, {text: "1-2-3 * * * *"}, {text: "-1 * * * *"},

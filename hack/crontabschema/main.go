@@ -6,8 +6,8 @@
 //     have a spec instead. With a spec, all fields of a pod are rejected.
 //   - A CronTab accepts what a CronJob accepts: the metadata of templates as tools write it, and lists with two entries
 //     of the same name, which Kubernetes itself handles.
-//   - A schedule is validated field by field, and a time zone by its name, with expressions that would be unreadable in
-//     a comment.
+//   - A schedule is validated field by field, a time zone by its name, and a date by the calendar, with expressions that
+//     would be unreadable in a comment.
 //   - The descriptions of a pod occur twice; the second time they are cut to their first sentence. The CRD must stay well
 //     below the object size limit of etcd.
 package main
@@ -90,6 +90,7 @@ func complete(crontab *schema) error {
 	schedule.XValidations = scheduleRules()
 	spec.Properties["schedule"] = schedule
 	spec.Properties["schedules"].Items.Schema.XValidations = scheduleRules()
+	spec.Properties["excludeDates"].Items.Schema.XValidations = dateRules()
 	zone := spec.Properties["timeZone"]
 	zone.XValidations = zoneRules()
 	spec.Properties["timeZone"] = zone

@@ -14,6 +14,10 @@ const (
 	step = `(0{0,3}[1-9]|0{0,2}[1-9][0-9]|0?[1-9][0-9]{2}|[1-9][0-9]{3})`
 )
 
+// everyDuration matches @every with a duration of less than 290 years, which is the longest one that expressions know: the text of an error of
+// theirs would precede the message.
+const everyDuration = `@every` + space + `+([0-9]{1,6}h)?([0-9]{1,7}m)?([0-9]{1,9}([.][0-9]{0,9})?s|[0-9]{1,9}ms)?` + space + `*$`
+
 // fields are the fields of a schedule, last to first.
 var fields = []struct {
 	name, allowed string
@@ -39,9 +43,9 @@ func scheduleRules() []apiextensionsv1.ValidationRule {
 				"or one of @yearly, @monthly, @weekly, @daily, @midnight, @hourly and @every DURATION"),
 	}
 	rules = append(rules, apiextensionsv1.ValidationRule{
-		Rule: fmt.Sprintf(`!self.matches(%s) || duration(self.trim().find(%s)) >= duration('1s')`,
-			quote(`^`+space+`*@every`+space+`+`+notSpace+`+`+space+`*$`), quote(notSpace+`+$`)),
-		Message: "must be @every with one duration of at least 1s, such as 90s or 1h30m",
+		Rule: fmt.Sprintf(`!self.matches(%s) || self.matches(%s) && duration(self.trim().find(%s)) >= duration('1s')`,
+			quote(`^`+space+`*@every`+space+`+`+notSpace+`+`+space+`*$`), quote(everyDuration), quote(notSpace+`+$`)),
+		Message: "must be @every with one duration of at least 1s in hours, minutes and seconds, such as 90s, 1h30m or 24h",
 	})
 	for after, field := range fields {
 		item := `([*?]|H(\(` + field.value + `-` + field.value + `\))?|` + field.value + `(-` + field.value + `)?)(/` + step + `)?`

@@ -6,7 +6,8 @@ import (
 
 // zoneName matches possible names of the IANA database: AREA/LOCATION, or one of the old names
 // without an area, to which none are added. https://data.iana.org/time-zones/theory.html
-const zoneName = `^((Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Brazil|Canada|Chile|Etc|Europe|Indian|Mexico|Pacific|US)(/[A-Za-z0-9_+-]+)+|` +
+const zoneName = `^((Africa|America|Antarctica|Arctic|Asia|Atlantic|Australia|Brazil|Canada|Chile|Europe|Indian|Mexico|Pacific|US)(/[A-Za-z0-9_+-]+)+|` +
+	`Etc/(GMT([+]([0-9]|1[0-2])|-([0-9]|1[0-4])|0)?|Greenwich|UCT|UTC|Universal|Zulu)|` +
 	`CET|CST6CDT|Cuba|EET|EST|EST5EDT|Egypt|Eire|Factory|GB|GB-Eire|GMT|GMT[+]0|GMT-0|GMT0|Greenwich|HST|Hongkong|Iceland|Iran|Israel|Jamaica|` +
 	`Japan|Kwajalein|Libya|MET|MST|MST7MDT|NZ|NZ-CHAT|Navajo|PRC|PST8PDT|Poland|Portugal|ROC|ROK|Singapore|Turkey|UCT|UTC|Universal|W-SU|WET|Zulu)$`
 

@@ -56,7 +56,6 @@ type Schedule string
 // DateRange is a date such as 2026-12-24, or two with a slash between them.
 //
 // +kubebuilder:validation:MaxLength=21
-// +kubebuilder:validation:XValidation:rule="self.matches('^[0-9]{4}-[0-9]{2}-[0-9]{2}(/[0-9]{4}-[0-9]{2}-[0-9]{2})?$') && self.split('/').all(d, timestamp(d + 'T00:00:00Z') > timestamp('0001-01-01T00:00:00Z')) && self.split('/')[0] <= self.split('/')[self.split('/').size() - 1]",message="must be a date such as 2026-12-24, or two with a slash between them, the earlier one first"
 type DateRange string
 
 // ConcurrencyPolicy determines what happens to a run that is due while another is active.
@@ -138,7 +137,8 @@ type CronTabSpec struct {
 	DaylightSaving DaylightSaving `json:"daylightSaving,omitempty"`
 
 	// Maximum delay of a run in seconds, to spread the load. The delay is the same for
-	// the same CronTab and time. Names and status use the time of the schedule.
+	// the same CronTab and time, and ends before the next time. Names and status use
+	// the time of the schedule.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=86400

@@ -33,7 +33,8 @@ type CronTabSpecApplyConfiguration struct {
 	// everything runs twice in the repeated one.
 	DaylightSaving *stablev1.DaylightSaving `json:"daylightSaving,omitempty"`
 	// Maximum delay of a run in seconds, to spread the load. The delay is the same for
-	// the same CronTab and time. Names and status use the time of the schedule.
+	// the same CronTab and time, and ends before the next time. Names and status use
+	// the time of the schedule.
 	JitterSeconds *int32 `json:"jitterSeconds,omitempty"`
 	// No run is scheduled before this time.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
