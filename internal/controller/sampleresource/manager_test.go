@@ -19,7 +19,7 @@ import (
 // run runs a manager with this controller for the namespace of w, until the test ends.
 func (w *world) run() *harness.Requests {
 	w.Helper()
-	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, Add, Cache)
+	return harness.RunManager(w.T, env.Config(w), w.Client.Scheme(), w.Namespace, Add, Cache)
 }
 
 func (w *world) eventually(what string, check func() bool) {
@@ -31,7 +31,7 @@ func (w *world) eventually(what string, check func() bool) {
 // present spec.
 func (w *world) hasReason(reason string) bool {
 	w.Helper()
-	sample := w.sample()
+	sample := w.Object()
 	ready := meta.FindStatusCondition(sample.Status.Conditions, samplev1.ConditionReady)
 	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == sample.Generation
 }
@@ -49,7 +49,7 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.report("sample", ready)
 	w.eventually("the Pod is ready", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
 
-	w.change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
+	w.Change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
 	w.eventually("the image is changed", func() bool { return podImage(w.pod("sample")) == "nginx:1.30" })
 	w.eventually("the new image is not ready", func() bool { return w.hasReason(samplev1.ReasonPodStarting) })
 	w.report("sample", ready)
@@ -61,11 +61,11 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 
 	w.report("sample", failed)
 	w.eventually("the failure is counted", func() bool { return w.hasReason(samplev1.ReasonPodFailed) })
-	w.change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.31" })
+	w.Change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.31" })
 	w.eventually("the new image has a new Pod", func() bool { pod := w.pod("sample"); return pod != nil && podImage(pod) == "nginx:1.31" })
 	w.report("sample", ready)
 	w.eventually("the Pod is ready again", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
-	statuscheck.Verify(t, w.sample())
+	statuscheck.Verify(t, w.Object())
 }
 
 func TestLongManagerHoldsAThousand(t *testing.T) {
@@ -75,13 +75,13 @@ func TestLongManagerHoldsAThousand(t *testing.T) {
 	const many = 1000
 	harness.Parallel(t, many, func(n int) error {
 		sample := newSample()
-		sample.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("sample-%d", n)}
-		return w.client.Create(t.Context(), sample)
+		sample.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: fmt.Sprintf("sample-%d", n)}
+		return w.Client.Create(t.Context(), sample)
 	})
 	w.eventually("there is a Pod for each", func() bool { return len(w.pods()) == many })
 	samples := func() []client.Object {
 		var list samplev1.SampleResourceList
-		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		var all []client.Object
 		for i := range list.Items {
 			all = append(all, &list.Items[i])
@@ -109,7 +109,7 @@ func TestLongManagerHoldsAThousand(t *testing.T) {
 	harness.Parallel(t, many, func(n int) error {
 		pod := pods[names[n]]
 		ready(pod)
-		return w.client.Status().Update(t.Context(), pod)
+		return w.Client.Status().Update(t.Context(), pod)
 	})
 	w.eventually("all are ready", func() bool {
 		for _, sample := range samples() {

@@ -18,15 +18,15 @@ import (
 func TestTwoWritesUntilReady(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.reconcile()
-	w.pass(kube.Holdback / 2)
+	w.ReconcileOnce()
+	w.Pass(kube.Holdback / 2)
 	w.report("sample", ready)
-	w.settle()
-	if diff := cmp.Diff([]harness.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}, w.wrote()); diff != "" {
+	w.Settle()
+	if diff := cmp.Diff([]harness.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}, w.Wrote()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
-	w.expectReady("True", samplev1.ReasonPodReady)
-	if events := w.events(); len(events) > 0 {
+	w.ExpectReady("True", samplev1.ReasonPodReady)
+	if events := w.Events(); len(events) > 0 {
 		t.Errorf("there are events, each of which is a write: %q", events)
 	}
 }
@@ -36,14 +36,14 @@ func TestADeletedPodComesBack(t *testing.T) {
 	w.createReady()
 	uid := w.pod("sample").UID
 	w.remove("sample", true)
-	w.settle()
+	w.Settle()
 	if pod := w.pod("sample"); pod == nil || pod.UID == uid {
 		t.Error("there is no new Pod")
 	}
-	if status := w.sample().Status; status.Replacements != 0 || status.ConsecutiveFailures != 0 {
+	if status := w.Object().Status; status.Replacements != 0 || status.ConsecutiveFailures != 0 {
 		t.Errorf("a deleted Pod was counted as a failure: %s", asJSON(status))
 	}
-	if diff := cmp.Diff([]string{`Normal PodCreated Created Pod "sample"`}, w.events()); diff != "" {
+	if diff := cmp.Diff([]string{`Normal PodCreated Created Pod "sample"`}, w.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -52,20 +52,20 @@ func TestAChangedImageIsChangedInPlace(t *testing.T) {
 	w := newWorld(t)
 	w.createReady()
 	before := w.pod("sample")
-	w.change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
-	w.settle()
+	w.Change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
+	w.Settle()
 	after := w.pod("sample")
 	if after.UID != before.UID || podImage(after) != "nginx:1.30" {
 		t.Errorf("the Pod is another one, or runs %q", podImage(after))
 	}
-	if diff := cmp.Diff([]string{`Normal ImageChanged Changed the image of Pod "sample" from "nginx:1.29" to "nginx:1.30"`}, w.events()); diff != "" {
+	if diff := cmp.Diff([]string{`Normal ImageChanged Changed the image of Pod "sample" from "nginx:1.29" to "nginx:1.30"`}, w.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	// The container of the old image is still ready.
-	w.expectReady("False", samplev1.ReasonPodStarting)
+	w.ExpectReady("False", samplev1.ReasonPodStarting)
 	w.report("sample", ready)
-	w.settle()
-	w.expectReady("True", samplev1.ReasonPodReady)
+	w.Settle()
+	w.ExpectReady("True", samplev1.ReasonPodReady)
 }
 
 func TestAFailedPodIsReplacedAfterAPause(t *testing.T) {
@@ -75,19 +75,19 @@ func TestAFailedPodIsReplacedAfterAPause(t *testing.T) {
 	for n := range int32(8) {
 		uid := w.pod("sample").UID
 		w.report("sample", failed)
-		pause := w.reconcile().RequeueAfter
+		pause := w.ReconcileOnce().RequeueAfter
 		pauses = append(pauses, pause.Seconds())
-		w.settle()
-		w.expectReady("False", samplev1.ReasonPodFailed)
+		w.Settle()
+		w.ExpectReady("False", samplev1.ReasonPodFailed)
 		if pod := w.pod("sample"); pod == nil || pod.UID != uid {
 			t.Fatal("the failed Pod, whose logs tell why it failed, is gone before its time")
 		}
-		w.pass(pause)
-		w.settle()
+		w.Pass(pause)
+		w.Settle()
 		if pod := w.pod("sample"); pod == nil || pod.UID == uid {
 			t.Fatal("there is no new Pod")
 		}
-		status := w.sample().Status
+		status := w.Object().Status
 		if status.Replacements != n+1 || status.ConsecutiveFailures != n+1 {
 			t.Fatalf("failure %d: the status is %s", n+1, asJSON(status))
 		}
@@ -95,15 +95,15 @@ func TestAFailedPodIsReplacedAfterAPause(t *testing.T) {
 	if diff := cmp.Diff([]float64{10, 20, 40, 80, 160, 300, 300, 300}, pauses); diff != "" {
 		t.Errorf("pauses in seconds (-want +got):\n%s", diff)
 	}
-	w.events()
+	w.Events()
 	w.report("sample", ready)
-	w.settle()
+	w.Settle()
 	w.report("sample", failed)
-	w.reconcile()
-	if got := w.sample().Status.ConsecutiveFailures; got != 1 {
+	w.ReconcileOnce()
+	if got := w.Object().Status.ConsecutiveFailures; got != 1 {
 		t.Errorf("a Pod became ready, and the next failure is number %d in a row", got)
 	}
-	if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning PodFailed ") {
+	if events := w.Events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning PodFailed ") {
 		t.Errorf("events are %q", events)
 	}
 }
@@ -113,18 +113,18 @@ func TestANewImageEndsThePause(t *testing.T) {
 	w.createReady()
 	for range 5 {
 		w.report("sample", failed)
-		w.pass(w.reconcile().RequeueAfter)
-		w.settle()
+		w.Pass(w.ReconcileOnce().RequeueAfter)
+		w.Settle()
 	}
 	w.report("sample", failed)
-	w.settle()
+	w.Settle()
 	uid := w.pod("sample").UID
-	w.change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
-	w.settle()
+	w.Change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
+	w.Settle()
 	if pod := w.pod("sample"); pod == nil || pod.UID == uid || podImage(pod) != "nginx:1.30" {
 		t.Errorf("there is no new Pod with the new image: %s", asJSON(pod))
 	}
-	if got := w.sample().Status.ConsecutiveFailures; got != 0 {
+	if got := w.Object().Status.ConsecutiveFailures; got != 0 {
 		t.Errorf("the new image begins with %d failures", got)
 	}
 }
@@ -134,24 +134,24 @@ func TestAPodOnALostNodeIsTakenOver(t *testing.T) {
 	w.createReady()
 	w.schedule("sample")
 	w.remove("sample", false) // as the eviction from a node that does not answer does
-	w.settle()
-	w.expectReady("False", samplev1.ReasonPodTerminating)
+	w.Settle()
+	w.ExpectReady("False", samplev1.ReasonPodTerminating)
 	if names := len(w.pods()); names != 1 {
 		t.Fatalf("there are %d Pods", names)
 	}
 	stuck := w.pod("sample").DeletionTimestamp.Add(stuckAfter)
-	if again := w.clock.Now().Add(w.reconcile().RequeueAfter); again.Sub(stuck).Abs() > time.Millisecond {
+	if again := w.Clock.Now().Add(w.ReconcileOnce().RequeueAfter); again.Sub(stuck).Abs() > time.Millisecond {
 		t.Errorf("it looks again at %v, not at %v", again, stuck)
 	}
-	w.clock.SetTime(stuck)
-	w.settle()
+	w.Clock.SetTime(stuck)
+	w.Settle()
 	if w.pod("sample-1") == nil {
 		t.Fatal("there is no second Pod")
 	}
 	w.report("sample-1", ready)
-	w.settle()
-	w.expectReady("True", samplev1.ReasonPodReady)
-	if got := w.sample().Status.PodName; got != "sample-1" {
+	w.Settle()
+	w.ExpectReady("True", samplev1.ReasonPodReady)
+	if got := w.Object().Status.PodName; got != "sample-1" {
 		t.Errorf("the status names Pod %q", got)
 	}
 	if w.pod("sample").DeletionGracePeriodSeconds == nil || *w.pod("sample").DeletionGracePeriodSeconds == 0 {
@@ -159,13 +159,13 @@ func TestAPodOnALostNodeIsTakenOver(t *testing.T) {
 	}
 	// The node is back, and the first Pod comes to its end.
 	w.remove("sample", true)
-	w.settle()
+	w.Settle()
 	if _, found := w.pods()["sample-1"]; !found || len(w.pods()) != 1 {
 		t.Errorf("the Pods are %v", w.pods())
 	}
 	// Gone for another reason, it comes back under its own name.
 	w.remove("sample-1", true)
-	w.settle()
+	w.Settle()
 	if _, found := w.pods()["sample"]; !found || len(w.pods()) != 1 {
 		t.Errorf("the Pods are %v", w.pods())
 	}
@@ -180,25 +180,25 @@ func TestAForeignPodIsNeverTouched(t *testing.T) {
 			w := newWorld(t)
 			w.create()
 			if test.stale {
-				w.freeze()
+				w.Freeze()
 			}
 			foreign := w.foreign("sample")
 			for range 5 {
-				if result := w.reconcile(); result.RequeueAfter != 0 {
+				if result := w.ReconcileOnce(); result.RequeueAfter != 0 {
 					t.Errorf("it looks again in %v, though an event will tell", result.RequeueAfter)
 				}
 			}
-			w.expectReady("False", samplev1.ReasonErrResourceExists)
+			w.ExpectReady("False", samplev1.ReasonErrResourceExists)
 			if diff := cmp.Diff(foreign, w.pod("sample")); diff != "" {
 				t.Errorf("the Pod was touched (-before +after):\n%s", diff)
 			}
-			if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning ErrResourceExists ") {
+			if events := w.Events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning ErrResourceExists ") {
 				t.Errorf("events are %q", events)
 			}
-			w.restart()
+			w.Restart()
 			w.remove("sample", true)
-			w.settle()
-			w.expectReady("False", samplev1.ReasonPodStarting)
+			w.Settle()
+			w.ExpectReady("False", samplev1.ReasonPodStarting)
 		})
 	}
 }
@@ -206,10 +206,10 @@ func TestAForeignPodIsNeverTouched(t *testing.T) {
 func TestAForeignPodThatComesBetweenIsNeverTouched(t *testing.T) {
 	for verb, happen := range map[string]func(*world){
 		"create": func(w *world) { w.remove("sample", true) },
-		"patch":  func(w *world) { w.change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "other" }) },
+		"patch":  func(w *world) { w.Change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "other" }) },
 		"delete": func(w *world) {
 			w.report("sample", failed)
-			w.pass(w.reconcile().RequeueAfter)
+			w.Pass(w.ReconcileOnce().RequeueAfter)
 		},
 	} {
 		t.Run("between the look and the "+verb, func(t *testing.T) {
@@ -217,13 +217,13 @@ func TestAForeignPodThatComesBetweenIsNeverTouched(t *testing.T) {
 			w.createReady()
 			happen(w)
 			var foreign *corev1.Pod
-			w.meanwhile(verb, func() {
+			w.Meanwhile(verb, func() {
 				if w.pod("sample") != nil {
 					w.remove("sample", true)
 				}
 				foreign = w.foreign("sample")
 			})
-			w.settle()
+			w.Settle()
 			if foreign == nil {
 				t.Fatalf("there was no %s", verb)
 			}
@@ -240,8 +240,8 @@ func TestAForeignPodOfALaterNameIsPassedOver(t *testing.T) {
 	w.foreign("sample-1")
 	w.schedule("sample")
 	w.remove("sample", false)
-	w.clock.SetTime(w.pod("sample").DeletionTimestamp.Add(stuckAfter))
-	w.settle()
+	w.Clock.SetTime(w.pod("sample").DeletionTimestamp.Add(stuckAfter))
+	w.Settle()
 	if w.pod("sample-2") == nil {
 		t.Errorf("the Pods are %v", w.pods())
 	}
@@ -250,12 +250,12 @@ func TestAForeignPodOfALaterNameIsPassedOver(t *testing.T) {
 func TestTooManyPodsBecomeOne(t *testing.T) {
 	w := newWorld(t)
 	w.createReady()
-	sample := w.sample()
+	sample := w.Object()
 	for n := 1; n < 4; n++ {
-		w.do(w.client.Create(t.Context(), newPod(sample, podName(sample, n))))
+		w.Do(w.Client.Create(t.Context(), newPod(sample, podName(sample, n))))
 	}
 	oldest := slices.MinFunc([]corev1.Pod{*w.pod("sample"), *w.pod("sample-1"), *w.pod("sample-2"), *w.pod("sample-3")}, byAge)
-	w.settle()
+	w.Settle()
 	pods := w.pods()
 	if len(pods) != 1 || pods[oldest.Name] == nil {
 		t.Errorf("the Pods are %v", pods)
@@ -266,16 +266,16 @@ func TestANewNamespaceIsNoMistake(t *testing.T) {
 	t.Parallel()
 	w := newEmptyWorld(t)
 	w.create()
-	if _, err := w.Reconcile(t.Context(), w.sample()); !isServiceAccountMissing(err) {
+	if _, err := w.Reconcile(t.Context(), w.Object()); !isServiceAccountMissing(err) {
 		t.Fatalf("Reconcile returns %v", err)
 	}
-	if got := w.sample().Status.Conditions; len(got) > 0 {
+	if got := w.Object().Status.Conditions; len(got) > 0 {
 		t.Errorf("that was not held back: %v", got)
 	}
 	w.addServiceAccount()
-	w.settle()
-	w.expectReady("False", samplev1.ReasonPodStarting)
-	if events := w.events(); len(events) > 0 {
+	w.Settle()
+	w.ExpectReady("False", samplev1.ReasonPodStarting)
+	if events := w.Events(); len(events) > 0 {
 		t.Errorf("events are %q", events)
 	}
 }
@@ -283,16 +283,16 @@ func TestANewNamespaceIsNoMistake(t *testing.T) {
 func TestASampleResourceOfTheSameNameWaitsForTheGarbageCollector(t *testing.T) {
 	w := newWorld(t)
 	w.createReady()
-	w.do(w.client.Delete(t.Context(), w.sample()))
+	w.Do(w.Client.Delete(t.Context(), w.Object()))
 	w.create()
-	w.settle()
-	w.expectReady("False", samplev1.ReasonPodTerminating)
-	if events := w.events(); len(events) > 0 {
+	w.Settle()
+	w.ExpectReady("False", samplev1.ReasonPodTerminating)
+	if events := w.Events(); len(events) > 0 {
 		t.Errorf("events are %q", events)
 	}
 	w.remove("sample", true) // the garbage collector
-	w.settle()
-	if pod := w.pod("sample"); pod == nil || !metav1.IsControlledBy(pod, w.sample()) {
+	w.Settle()
+	if pod := w.pod("sample"); pod == nil || !metav1.IsControlledBy(pod, w.Object()) {
 		t.Errorf("the Pod is %s", asJSON(pod))
 	}
 }
@@ -300,13 +300,13 @@ func TestASampleResourceOfTheSameNameWaitsForTheGarbageCollector(t *testing.T) {
 func TestADeletedSampleResourceDoesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.change(func(s *samplev1.SampleResource) { s.Finalizers = []string{"example.com/wait"} })
-	w.do(w.client.Delete(t.Context(), w.sample()))
-	w.settle()
-	if writes := w.wrote(); len(writes) > 0 {
+	w.Change(func(s *samplev1.SampleResource) { s.Finalizers = []string{"example.com/wait"} })
+	w.Do(w.Client.Delete(t.Context(), w.Object()))
+	w.Settle()
+	if writes := w.Wrote(); len(writes) > 0 {
 		t.Errorf("writes for a SampleResource that is being deleted: %v", writes)
 	}
-	w.change(func(s *samplev1.SampleResource) { s.Finalizers = nil })
+	w.Change(func(s *samplev1.SampleResource) { s.Finalizers = nil })
 }
 
 func TestNothingFlaps(t *testing.T) {
@@ -318,13 +318,13 @@ func TestNothingFlaps(t *testing.T) {
 			w := newWorld(t)
 			w.createReady()
 			happen(w)
-			w.settle()
-			before := w.sample()
+			w.Settle()
+			before := w.Object()
 			for range 8 {
-				w.pass(time.Second)
-				w.reconcile()
+				w.Pass(time.Second)
+				w.ReconcileOnce()
 			}
-			if diff := cmp.Diff(before, w.sample()); diff != "" {
+			if diff := cmp.Diff(before, w.Object()); diff != "" {
 				t.Errorf("nothing happened, and the SampleResource changed (-before +after):\n%s", diff)
 			}
 		})
