@@ -75,6 +75,8 @@ type Machines struct {
 	// 0 means none.
 	KVMResource string
 	KVMGroup    int64
+	// CPUAllocationRatio is how many processors of guests of the driver pod share one of a node.
+	CPUAllocationRatio int64
 	// ImageKeep is the time that a downloaded image is kept after its last use; 0: forever.
 	ImageKeep time.Duration
 }
@@ -86,7 +88,7 @@ func NewMachines() Machines {
 		// Above the IDs that useradd and sssd assign, and below those of systemd.
 		Users:  "2100000000-2100065535",
 		Egress: string(network.EgressPublic), NetworkRange: texts(qemu.DefaultNetworkRanges), PublishAddress: "127.0.0.1",
-		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), MaxRootDisk: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour,
+		ImageDirs: confine.Dirs{"/var/lib/keelson/images"}, MaxImageSize: resource.MustParse("64Gi"), MaxRootDisk: resource.MustParse("64Gi"), ImageTimeout: 6 * time.Hour, ImageKeep: 7 * 24 * time.Hour, CPUAllocationRatio: 10,
 	}
 }
 
@@ -124,6 +126,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&m.KVMResource, "vm-kvm-resource", m.KVMResource,
 		"`resource` of the device plugin that provides /dev/kvm to the Pods of machines of the driver pod, such as devices.kubevirt.io/kvm (default: none, processors are emulated)")
 	fs.Int64Var(&m.KVMGroup, "vm-kvm-group", m.KVMGroup, "`ID` of the group on the nodes that may open /dev/kvm, for --vm-kvm-resource; 0: none")
+	fs.Int64Var(&m.CPUAllocationRatio, "vm-cpu-allocation-ratio", m.CPUAllocationRatio,
+		"`number` of processors of machines of the driver pod that share one processor of a node: their Pods request this part of each")
 	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
 		"accelerator of the driver qemu: kvm, tcg (emulation), or auto")
 	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
@@ -219,6 +223,9 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	}
 	if m.KVMGroup < 0 || m.KVMGroup > math.MaxInt32 {
 		wrong("vm-kvm-group", m.KVMGroup, "must be the ID of a group, from 0 to %d", math.MaxInt32)
+	}
+	if m.CPUAllocationRatio < 1 {
+		wrong("vm-cpu-allocation-ratio", m.CPUAllocationRatio, "must be at least 1")
 	}
 	switch qemu.Accelerator(m.Accelerator) {
 	case qemu.AccelAuto, qemu.AccelKVM, qemu.AccelTCG:
@@ -341,7 +348,7 @@ func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options)
 	openers[pod.Name] = func() (virtualmachine.Driver, error) {
 		return pod.Open(pod.Options{
 			Config: mgr.GetConfig(), Namespaces: o.Namespaces, RecordNamespace: o.SecretNamespace, LauncherImage: o.Machines.LauncherImage, GuestImage: o.Machines.GuestImage,
-			KVMResource: o.Machines.KVMResource, KVMGroup: o.Machines.KVMGroup,
+			KVMResource: o.Machines.KVMResource, KVMGroup: o.Machines.KVMGroup, CPUAllocationRatio: o.Machines.CPUAllocationRatio,
 		})
 	}
 	drivers := virtualmachine.NewDrivers(o.Machines.Drivers, openers, clock.RealClock{})

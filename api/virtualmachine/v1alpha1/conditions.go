@@ -58,6 +58,9 @@ const (
 	ReasonNetworkFailed = "NetworkFailed"
 	// ReasonStarting: the machine is being started.
 	ReasonStarting = "Starting"
+	// ReasonUnschedulable: no node can take the machine, which starts when one can; the
+	// message has what the scheduler says.
+	ReasonUnschedulable = "Unschedulable"
 	// ReasonStopping: the machine is being stopped.
 	ReasonStopping = "Stopping"
 	// ReasonStopped: the machine is stopped, as requested by spec.action.

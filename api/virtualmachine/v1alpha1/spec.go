@@ -49,7 +49,6 @@ const (
 )
 
 // VirtualMachineSpec is the desired machine.
-// +kubebuilder:validation:XValidation:rule="!has(self.resource) || !has(self.resource.cpu) || (has(self.driver) && self.driver != 'qemu') || (quantity(string(self.resource.cpu)).isInteger() && quantity(string(self.resource.cpu)).asInteger() >= 1)",message="must be a whole number of at least 1; other drivers than qemu may take fractions, such as 500m: name them in spec.driver",fieldPath=".resource.cpu"
 // +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Create another VirtualMachine",fieldPath=".image"
 // +kubebuilder:validation:XValidation:rule="has(self.driver) == has(oldSelf.driver)",message="cannot be set or removed later: the server stays where it was created. Create another VirtualMachine",fieldPath=".driver"
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || !has(self.image.empty) || (has(self.resource) && has(self.resource.rootDisk))",message="an empty root disk needs a size in resource.rootDisk",fieldPath=".image.empty"
@@ -230,8 +229,8 @@ type VirtualMachineSpec struct {
 // Resources are the size of a machine.
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.rootDisk) || (has(self.rootDisk) && quantity(string(self.rootDisk)).compareTo(quantity(string(oldSelf.rootDisk))) >= 0)",message="a disk can only grow: the new size must not be smaller than the old one",fieldPath=".rootDisk"
 type Resources struct {
-	// Number of processors. The driver qemu accepts integers from 1; other drivers may
-	// accept fractions such as 500m.
+	// Number of processors. The drivers docker and fake accept fractions such as 500m, the
+	// others integers from 1.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:XValidation:rule="quantity(string(self)).isGreaterThan(quantity('0')) && quantity(string(self)).compareTo(quantity('1024')) <= 0",message="must be more than 0 and at most 1024"

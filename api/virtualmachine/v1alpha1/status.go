@@ -31,6 +31,8 @@ const (
 	StatusCreating PrintableStatus = "Creating"
 	// StatusBooting: the machine is being started, or its guest agent has not responded yet.
 	StatusBooting PrintableStatus = "Booting"
+	// StatusUnschedulable: no node can take the machine.
+	StatusUnschedulable PrintableStatus = "Unschedulable"
 	// StatusRunning: the machine is running.
 	StatusRunning PrintableStatus = "Running"
 	// StatusPaused: the machine is in memory and its processors are halted, or are about to be.
@@ -76,8 +78,8 @@ type VirtualMachineStatus struct {
 	// +optional
 	Phase Phase `json:"phase,omitempty"`
 
-	// State of the machine in one word: Creating, Booting, Running, Paused, Asleep, Stopping,
-	// Stopped, Failed, Terminating or Unknown.
+	// State of the machine in one word: Creating, Booting, Unschedulable, Running, Paused,
+	// Asleep, Stopping, Stopped, Failed, Terminating or Unknown.
 	// +optional
 	PrintableStatus PrintableStatus `json:"printableStatus,omitempty"`
 

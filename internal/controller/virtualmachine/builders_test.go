@@ -137,4 +137,14 @@ func during(task backend.Task) func(*backend.Server) {
 	return func(s *backend.Server) { s.Task = task }
 }
 
+// blocked makes it a server whose start waits for a node.
+func blocked(waking bool) func(*backend.Server) {
+	return func(s *backend.Server) {
+		s.Task, s.Blocked = backend.TaskStart, &backend.Blocked{Unschedulable: true, Message: "0/1 nodes are available: 1 Insufficient cpu.", Waking: waking}
+	}
+}
+
+// smaller changes the size of the machine.
+func smaller(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("512Mi") }
+
 func restoreWaits(s *backend.Server) { s.RestoreWaits = true }

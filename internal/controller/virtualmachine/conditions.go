@@ -181,8 +181,13 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 		return otherwise
 	}
 	switch {
+	case server.Blocked != nil && server.Blocked.Unschedulable:
+		return not(v1alpha1.ReasonUnschedulable, "No node can take the machine: %s. It starts when one can: add or free resources, or change spec.resource or "+
+			"spec.podTemplate", strings.TrimRight(server.Blocked.Message, ". "))
 	case server.Task == backend.TaskCreate:
 		return not(v1alpha1.ReasonCreating, "%s", progress(creatingMessage))
+	case server.Task == backend.TaskStart && server.Blocked != nil:
+		return not(v1alpha1.ReasonPowerFailed, "The machine could not be started: %s. It is retried", strings.TrimRight(server.Blocked.Message, ". "))
 	case server.Task == backend.TaskStart:
 		return not(v1alpha1.ReasonStarting, "%s", progress("The machine is being started"))
 	case server.Task == backend.TaskRestore:

@@ -23,6 +23,28 @@ func TestChangeThatCannotBeApplied(t *testing.T) {
 	}
 }
 
+// A start that waits says for what, at once, and as an event.
+func TestBlockedStart(t *testing.T) {
+	for name, test := range map[string]struct {
+		blocked *backend.Blocked
+		want    string
+		reason  string
+	}{
+		"it makes progress":      {nil, "", v1alpha1.ReasonStarting},
+		"no node can take it":    {&backend.Blocked{Unschedulable: true, Message: "0/3 nodes are available: 3 Insufficient cpu."}, "3 Insufficient cpu. It starts when", v1alpha1.ReasonUnschedulable},
+		"its image is not there": {&backend.Blocked{Message: "ErrImagePull: not found"}, "ErrImagePull: not found. It is retried", v1alpha1.ReasonPowerFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vm, server := newVM(), newServer(backend.StateStopped, during(backend.TaskStart), func(s *backend.Server) { s.Blocked = test.blocked })
+			status := summarize(vm, observedServer(server), decide(vm, observedServer(server), noon), nil)
+			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
+			if ready.Reason != test.reason || !strings.Contains(ready.Message, test.want) || isNews(metav1.Condition{}, *ready) != (test.blocked != nil) {
+				t.Errorf("%s: %s, news: %t", ready.Reason, ready.Message, isNews(metav1.Condition{}, *ready))
+			}
+		})
+	}
+}
+
 // A guest that has said nothing since it was powered on says so, and each reset is news. One that answers, or has no agent, is what it is.
 func TestSilentGuest(t *testing.T) {
 	reset := func(n int) *backend.Silence { return &backend.Silence{Resets: n, After: 40 * time.Second} }

@@ -98,7 +98,7 @@ func needsAttention(reason string) bool {
 	case v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSecretMissing, v1alpha1.ReasonImageMissing, v1alpha1.ReasonDriverMissing, v1alpha1.ReasonCreateFailed,
 		v1alpha1.ReasonPowerFailed, v1alpha1.ReasonDeleteFailed, v1alpha1.ReasonBackendUnavailable, v1alpha1.ReasonBackOff,
 		v1alpha1.ReasonDriverConflict, v1alpha1.ReasonOnAnotherHost, v1alpha1.ReasonGuestStopped, v1alpha1.ReasonGuestReset, v1alpha1.ReasonGuestSilent, v1alpha1.ReasonGuestHalted,
-		v1alpha1.ReasonNetworkFailed, v1alpha1.ReasonProbeFailed:
+		v1alpha1.ReasonNetworkFailed, v1alpha1.ReasonProbeFailed, v1alpha1.ReasonUnschedulable:
 		return true
 	}
 	return false

@@ -234,6 +234,9 @@ func phaseOf(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *
 
 // printableStatus returns the word for kubectl of a phase and a reason of Ready.
 func printableStatus(phase v1alpha1.Phase, reason string) v1alpha1.PrintableStatus {
+	if reason == v1alpha1.ReasonUnschedulable {
+		return v1alpha1.StatusUnschedulable
+	}
 	if phase != v1alpha1.PhaseActive && reason != v1alpha1.ReasonStarting {
 		return v1alpha1.PrintableStatus(phase)
 	}

@@ -26,6 +26,8 @@ func TestPrintableStatus(t *testing.T) {
 		{v1alpha1.PhaseCreating, v1alpha1.ReasonCreating, v1alpha1.StatusCreating},
 		{v1alpha1.PhaseCreating, v1alpha1.ReasonStarting, v1alpha1.StatusBooting},
 		{v1alpha1.PhaseActive, v1alpha1.ReasonStarting, v1alpha1.StatusBooting},
+		{v1alpha1.PhaseCreating, v1alpha1.ReasonUnschedulable, v1alpha1.StatusUnschedulable},
+		{v1alpha1.PhaseActive, v1alpha1.ReasonUnschedulable, v1alpha1.StatusUnschedulable},
 		{v1alpha1.PhaseActive, v1alpha1.ReasonGuestBooting, v1alpha1.StatusBooting},
 		{v1alpha1.PhaseActive, v1alpha1.ReasonGuestReady, v1alpha1.StatusRunning},
 		{v1alpha1.PhaseActive, v1alpha1.ReasonRunning, v1alpha1.StatusRunning},

@@ -136,7 +136,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, FractionalCPU: true}
+	return backend.Capabilities{Pause: true}
 }
 
 // Watch implements backend.Driver.

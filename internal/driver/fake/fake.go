@@ -92,7 +92,7 @@ func (d *Driver) Host() backend.Host { return d.options.Host }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Disks: true, Pause: true, Sleep: true, FractionalCPU: true, Agent: true, Service: d.options.Service}
+	return backend.Capabilities{Disks: true, Pause: true, Sleep: true, Agent: true, Service: d.options.Service}
 }
 
 // Watch implements backend.Driver.

@@ -325,7 +325,7 @@ func TestDial(t *testing.T) {
 	launchers := newSimulated()
 	defer launchers.endAll()
 	machine := newMachine()
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: ""}, images{}, kvm{}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: ""}, images{}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -117,7 +117,8 @@ func (c *cluster) openWith(t *testing.T, config *rest.Config) backend.Driver {
 		_ = c.driver.Close() // it may be closed
 	}
 	driver, err := openPatiently(Options{
-		Config: config, Namespaces: c.namespaces, RecordNamespace: recordNamespace, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
+		CPUAllocationRatio: 10,
+		Config:             config, Namespaces: c.namespaces, RecordNamespace: recordNamespace, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1",
 		forward: c.launchers.forward, // there is no kubelet that forwards ports and has logs
 	})
 	if err != nil {

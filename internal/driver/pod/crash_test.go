@@ -55,7 +55,7 @@ func runHelper() error {
 		return err
 	}
 	namespace := os.Getenv(helperNamespace)
-	d, err := openPatiently(Options{Config: config, Namespaces: []string{namespace}, RecordNamespace: recordNamespace, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", forward: forwardFromHelper})
+	d, err := openPatiently(Options{Config: config, CPUAllocationRatio: 10, Namespaces: []string{namespace}, RecordNamespace: recordNamespace, LauncherImage: "keelson-launcher:v1", GuestImage: "keelson-guest:v1", forward: forwardFromHelper})
 	if err != nil {
 		return err
 	}

@@ -16,12 +16,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
-// startTimeout is how long a Pod may wait for a node or its images before that counts as a failure. It continues to wait. Tests shorten it.
+// startTimeout is how long a Pod may wait for its volumes and images before that is a fault. It continues to wait. Tests shorten it.
 var startTimeout = 30 * time.Second
 
 const (
-	// attemptSuffix follows the name of a run in that of its failed start.
-	attemptSuffix = "-start"
 	// memorySuffix follows the name of a run in that of an attempt to go on after it with the memory in a snapshot.
 	memorySuffix = "-memory"
 	// oomKilled is how a machine ended whose QEMU needed more memory than its Pod has for it.
@@ -84,7 +82,7 @@ func describeRun(rec *record, secret *corev1.Secret, pod *corev1.Pod, now time.T
 		s.Message = lostNode(pod) + ". A machine must not run twice, so it waits until the node answers again. If the node is off, set its taint " +
 			"node.kubernetes.io/out-of-service with the effect NoExecute; if it is gone for good, delete the Node: then the machine can start elsewhere"
 	case status == nil || status.State.Running == nil:
-		describeStart(&s, pod, status, now)
+		describeStart(&s, pod, status, rec, now)
 	default:
 		s.State, s.StartedAt = backend.StateRunning, status.State.Running.StartedAt.Time
 		if rec.PausedRun == s.Run {
@@ -126,31 +124,35 @@ func conditionOf(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodCondi
 }
 
 // describeStart describes a Pod whose container does not run yet.
-func describeStart(s *backend.Server, pod *corev1.Pod, status *corev1.ContainerStatus, now time.Time) {
+func describeStart(s *backend.Server, pod *corev1.Pod, status *corev1.ContainerStatus, rec *record, now time.Time) {
 	s.Task, s.Progress = backend.TaskStart, "the Pod waits for a node"
 	if pod.DeletionTimestamp != nil || status != nil && status.State.Terminated != nil {
 		s.Task, s.Progress = backend.TaskStop, "the Pod is ending"
 		return
 	}
-	scheduled := conditionOf(pod, corev1.PodScheduled)
-	message, timeout := "", pod.CreationTimestamp.Add(startTimeout)
-	switch {
-	case scheduled == nil:
-		return
-	case scheduled.Status != corev1.ConditionTrue:
-		message = "no node for the Pod: " + scheduled.Message
+	if conditionOf(pod, corev1.PodScheduled) != nil {
+		s.Progress = "the Pod is starting"
+	}
+	if blocked := blockedBy(pod, status); blocked != nil && (blocked.Unschedulable || hasWaited(pod, now)) {
+		definition, _ := definitionOf(pod)
+		s.Blocked, blocked.Waking = blocked, definition.Asleep || rec.mayBeAsleep()
+	}
+}
+
+// blockedBy returns what a Pod waits for whose container does not run yet; nil if nobody says so.
+func blockedBy(pod *corev1.Pod, status *corev1.ContainerStatus) *backend.Blocked {
+	switch scheduled := conditionOf(pod, corev1.PodScheduled); {
+	case scheduled != nil && scheduled.Status != corev1.ConditionTrue:
+		return &backend.Blocked{Unschedulable: true, Message: scheduled.Message}
 	case status != nil && status.State.Waiting != nil && status.State.Waiting.Message != "":
-		s.Progress = "the Pod is starting"
-		message = status.State.Waiting.Reason + ": " + status.State.Waiting.Message
-	default:
-		s.Progress = "the Pod is starting"
+		return &backend.Blocked{Message: status.State.Waiting.Reason + ": " + status.State.Waiting.Message}
 	}
-	if message == "" || now.Before(timeout) {
-		return
-	}
-	// The Pod continues to wait, but the machine can be stopped.
-	s.Task, s.Progress = backend.TaskNone, ""
-	s.Ended = &backend.Ended{Run: s.Run + attemptSuffix, Cause: backend.CauseStartFailed, Message: message, At: timeout}
+	return nil
+}
+
+// hasWaited reports whether a Pod has waited for so long that what it waits for is hardly over by itself.
+func hasWaited(pod *corev1.Pod, now time.Time) bool {
+	return now.Sub(pod.CreationTimestamp.Time) >= startTimeout
 }
 
 // describeRunning describes a Pod whose container runs.

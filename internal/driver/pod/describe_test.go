@@ -28,7 +28,7 @@ func newWorld(t *testing.T) *world {
 	w := &world{now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	w.rec = record{Machine: newMachine(), Run: "one"}
 	var err error
-	if w.pod, err = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, kvm{}, false); err != nil {
+	if w.pod, err = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, emulated, false); err != nil {
 		t.Fatal(err)
 	}
 	w.pod.Spec.NodeName = "a"
@@ -65,6 +65,55 @@ func (w *world) over(phase corev1.PodPhase, ended launcher.Ended, reason string)
 func (w *world) waiting(reason, message string) {
 	w.pod.Status.Phase = corev1.PodPending
 	w.pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}
+}
+
+// unscheduled makes the Pod one for which the scheduler has just found no node.
+func (w *world) unscheduled(message string) {
+	w.pod.Spec.NodeName, w.pod.CreationTimestamp = "", w.ago(time.Second)
+	w.pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message,
+	}}}
+}
+
+// Memory that a Pod without a node would load is not discarded by a stop that only makes way for another size.
+func TestBlockedStart(t *testing.T) {
+	mayBeAsleep := func(w *world) {
+		started := w.rec.Machine
+		started.EvictionPolicy = v1alpha1.EvictionSleep
+		w.rec.Started = &started
+	}
+	for name, test := range map[string]struct {
+		change                func(*world)
+		unschedulable, waking bool
+	}{
+		"it boots":              {func(*world) {}, true, false},
+		"it waits for an image": {func(w *world) { w.waiting("ErrImagePull", "not found"); w.pod.CreationTimestamp = w.ago(time.Minute) }, false, false},
+		"it wakes": {func(w *world) {
+			pod, err := newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, emulated, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.pod.Spec = pod.Spec
+		}, true, true},
+		"it may wake": {mayBeAsleep, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.unscheduled("too big")
+			if !test.unschedulable {
+				w = newWorld(t)
+			}
+			test.change(w)
+			secret, err := newSecret(recordNamespace, &w.rec, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := describe(secret, w.pod, nil, w.now)
+			if err != nil || got.Blocked == nil || got.Blocked.Unschedulable != test.unschedulable || got.Blocked.Waking != test.waking {
+				t.Errorf("blocked by %+v, %v", got.Blocked, err)
+			}
+		})
+	}
 }
 
 func TestDescribe(t *testing.T) {
@@ -134,15 +183,17 @@ func TestDescribe(t *testing.T) {
 			w.pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfmemory", Message: "no room"}
 		}, backend.StateStopped, "", "", backend.CauseStartFailed, "OutOfmemory: no room"},
 		"starts": {func(w *world) { w.waiting("ContainerCreating", "") }, backend.StateStopped, backend.TaskStart, "", "", ""},
-		"has no image": {func(w *world) { w.waiting("ErrImagePull", "not found") }, backend.StateStopped, "", "", backend.CauseStartFailed,
+		"has no image": {func(w *world) { w.waiting("ErrImagePull", "not found") }, backend.StateStopped, backend.TaskStart, "", "",
 			"ErrImagePull: not found"},
-		"has no node": {func(w *world) {
-			w.pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too big"}}}
-		}, backend.StateStopped, "", "", backend.CauseStartFailed, "too big"},
-		"has no node yet": {func(w *world) {
-			w.pod.Status = corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too big"}}}
-			w.pod.CreationTimestamp = w.ago(time.Second)
+		"waits for its image, not for long": {func(w *world) {
+			w.waiting("ErrImagePull", "not found")
+			w.pod.CreationTimestamp = w.ago(startTimeout - time.Second)
 		}, backend.StateStopped, backend.TaskStart, "", "", ""},
+		"has no node": {func(w *world) { w.unscheduled("too big") }, backend.StateStopped, backend.TaskStart, "", "", "too big"},
+		"has no node, and was stopped": {func(w *world) {
+			w.unscheduled("too big")
+			w.pod.DeletionTimestamp = ptr.To(w.ago(time.Second))
+		}, backend.StateStopped, backend.TaskStop, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -160,7 +211,10 @@ func TestDescribe(t *testing.T) {
 			if got.Ended != nil {
 				cause, message = got.Ended.Cause, got.Ended.Message
 			}
-			if cause != test.cause || !strings.Contains(message, test.says) {
+			if got.Blocked != nil {
+				message = got.Blocked.Message
+			}
+			if cause != test.cause || !strings.Contains(message, test.says) || test.says == "" && message != "" {
 				t.Errorf("ended as %q: %s", cause, message)
 			}
 		})

@@ -65,6 +65,8 @@ type Options struct {
 	// processors are emulated. KVMGroup is the group that may open the device; 0 means none.
 	KVMResource string
 	KVMGroup    int64
+	// CPUAllocationRatio is how many processors of guests share one of a node, at least 1.
+	CPUAllocationRatio int64
 
 	// forward replaces the port forwarding of the API server in tests.
 	forward func(ctx context.Context, pod *corev1.Pod, port int32) (net.Conn, error)
@@ -76,7 +78,7 @@ var step = func(string) {}
 // Driver runs machines.
 type Driver struct {
 	images     images
-	kvm        kvm
+	processors processors
 	host       backend.Host
 	namespaces []string // those with the machines; empty means all
 	// records is the namespace of the Secrets with the records.
@@ -166,8 +168,8 @@ func Open(options Options) (*Driver, error) {
 	}
 	d := &Driver{
 		namespaces: options.Namespaces, records: options.RecordNamespace, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
-		kvm:    kvm{resource: corev1.ResourceName(options.KVMResource), group: options.KVMGroup},
-		notify: func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, halted: map[types.UID]string{}, sleeps: map[machineKey]*sleepTask{}, live: map[machineKey]*liveTask{}, fills: map[machineKey]bool{},
+		processors: processors{ratio: options.CPUAllocationRatio, kvm: corev1.ResourceName(options.KVMResource), group: options.KVMGroup},
+		notify:     func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, halted: map[types.UID]string{}, sleeps: map[machineKey]*sleepTask{}, live: map[machineKey]*liveTask{}, fills: map[machineKey]bool{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -212,7 +214,7 @@ func (d *Driver) Name() string { return Name }
 
 // Capabilities implements backend.Driver.
 func (d *Driver) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Pause: true, Sleep: true, Disks: true, Service: true, Agent: true, Emulated: d.kvm.resource == ""}
+	return backend.Capabilities{Pause: true, Sleep: true, Disks: true, Service: true, Agent: true, Emulated: d.processors.kvm == ""}
 }
 
 // Host implements backend.Driver. The host is the cluster.
@@ -293,7 +295,7 @@ func (d *Driver) Observe(ctx context.Context, id backend.Identity) (backend.Serv
 func (d *Driver) describe(secret *corev1.Secret, pod, filling *corev1.Pod) (backend.Server, error) {
 	server, err := describe(secret, pod, filling, time.Now())
 	if pod == nil {
-		server.Emulated = d.kvm.resource == "" // as the next run
+		server.Emulated = d.processors.kvm == "" // as the next run
 	}
 	d.addProgress(&server, pod)
 	d.addHalted(&server, secret, pod)

@@ -57,7 +57,7 @@ func filledBy(object metav1.Object) backend.Identity {
 func fillName(machine types.UID) string { return objectName(machine) + fillSuffix }
 
 // newFillPod returns the Pod that does the fill of a record.
-func newFillPod(rec *record, images images, kvm kvm) (*corev1.Pod, error) {
+func newFillPod(rec *record, images images, processors processors) (*corev1.Pod, error) {
 	machine, fill := &rec.Machine, rec.Fill
 	job := launcher.Fill{From: fill.Disks, Token: fill.Token}
 	for _, disk := range claimedDisks(machine) {
@@ -96,9 +96,8 @@ func newFillPod(rec *record, images images, kvm kvm) (*corev1.Pod, error) {
 	if fill.Token == "" {
 		// A volume may be bound to the node of the first Pod that uses it, which then has to have room and the device for the machine.
 		definition := newDefinition(machine)
-		definition.KVM = kvm.resource != ""
-		spec.Containers[0].Resources = newResources(&definition)
-		kvm.addTo(spec)
+		definition.KVM = processors.kvm != ""
+		processors.addTo(spec, &definition)
 	}
 	addDisks(spec, machine)
 	addVolume(spec, "snapshot", launcher.SnapshotDir, true, claimSource(snapshotName(fill.Snapshot.UID)))
@@ -159,6 +158,9 @@ func describeFill(s *backend.Server, rec *record, pod *corev1.Pod, now time.Time
 		// The next call of the driver says so, or withdraws the restore.
 	case !isOver(pod) || rec.settles(pod):
 		s.Task, s.Progress = task, fillProgress(pod, now)
+		if blocked := blockedBy(pod, machineStatus(pod)); task == backend.TaskCreate && blocked != nil && blocked.Unschedulable && pod.DeletionTimestamp == nil {
+			s.Blocked = blocked
+		}
 	case task == backend.TaskCreate:
 		failure, _ := endOfFill(pod)
 		s.Ended = &backend.Ended{Run: string(pod.UID), Cause: backend.CauseCreateFailed, Message: failure, At: endedAt(pod, now)}
@@ -178,15 +180,14 @@ func fillProgress(pod *corev1.Pod, now time.Time) string {
 // whyFillWaits returns why a Pod that copies disks has not begun for long; empty if it has, is ending, or has not waited for long.
 func whyFillWaits(pod *corev1.Pod, now time.Time) string {
 	status := machineStatus(pod)
-	if isOver(pod) || status != nil && status.State.Running != nil {
+	if isOver(pod) || pod.DeletionTimestamp != nil || status != nil && (status.State.Running != nil || status.State.Terminated != nil) || !hasWaited(pod, now) {
 		return ""
 	}
-	var waiting backend.Server
-	describeStart(&waiting, pod, status, now)
-	if waiting.Ended == nil {
+	blocked := blockedBy(pod, status)
+	if blocked == nil {
 		return ""
 	}
-	return fmt.Sprintf("the Pod %s, which copies the disks of the snapshot, waits: %s", pod.Name, waiting.Ended.Message)
+	return fmt.Sprintf("the Pod %s, which copies the disks of the snapshot, waits: %s", pod.Name, blocked.Message)
 }
 
 // endFill records how a fill has ended, given the Pod of the last run, which may be nil. A machine that was restored is off, as the saved

@@ -41,7 +41,7 @@ func (d *Driver) beginFill(ctx context.Context, secret *corev1.Secret, rec *reco
 			return d.writeRecord(ctx, secret, rec, seedOf(secret))
 		}
 	}
-	next, err := newFillPod(rec, d.images, d.kvm)
+	next, err := newFillPod(rec, d.images, d.processors)
 	if err != nil {
 		return err
 	}

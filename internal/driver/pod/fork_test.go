@@ -63,7 +63,7 @@ func TestFillPod(t *testing.T) {
 		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
 	}}
 	rec := &record{Machine: machine, Fill: &fill{Snapshot: backend.SnapshotIdentity{UID: "snapshot", Name: "before"}, Disks: []string{rootDisk}}}
-	pod, err := newFillPod(rec, images{launcher: "launcher:v1"}, kvm{})
+	pod, err := newFillPod(rec, images{launcher: "launcher:v1"}, emulated)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,8 +91,8 @@ func TestFillPod(t *testing.T) {
 	if i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name == "snapshot" }); !c.VolumeMounts[i].ReadOnly {
 		t.Error("the snapshot can be changed")
 	}
-	if got, want := c.Resources.Requests.Cpu().Value(), int64(2); got != want {
-		t.Errorf("a new machine requests %d CPUs, want %d", got, want)
+	if got, want := c.Resources.Requests.Cpu().MilliValue(), int64(200); got != want {
+		t.Errorf("a new machine requests %dm CPUs, want %dm", got, want)
 	}
 	var job launcher.Job
 	if err := json.Unmarshal([]byte(c.Env[0].Value), &job); err != nil || c.Env[0].Name != launcher.JobVariable {
@@ -103,7 +103,7 @@ func TestFillPod(t *testing.T) {
 		t.Errorf("job (-want +got):\n%s", diff)
 	}
 	rec.Fill.Token = "once"
-	if pod, err = newFillPod(rec, images{}, kvm{}); err != nil || pod.Annotations[annotationRestore] != "once" || pod.Spec.Containers[0].Resources.Requests.Cpu().Value() != 1 {
+	if pod, err = newFillPod(rec, images{}, emulated); err != nil || pod.Annotations[annotationRestore] != "once" || pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() != 100 {
 		t.Errorf("a restore: annotations %v, requests %v, %v", pod.Annotations, pod.Spec.Containers[0].Resources.Requests, err)
 	}
 }
@@ -130,7 +130,7 @@ func TestDescribeFill(t *testing.T) {
 		"no node": {"", func(pod *corev1.Pod) {
 			pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Minute))
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "too big"}}
-		}, backend.StateAbsent, backend.TaskCreate, "no node for the Pod: too big", "", false},
+		}, backend.StateAbsent, backend.TaskCreate, "waits: too big", "", false},
 		"the node is lost": {"", func(pod *corev1.Pod) {
 			pod.DeletionTimestamp = ptr.To(metav1.NewTime(now.Add(-time.Hour)))
 		}, backend.StateAbsent, backend.TaskCreate, "does not confirm", "", false},
@@ -164,6 +164,9 @@ func TestDescribeFill(t *testing.T) {
 			got, err := describe(secret, nil, pod, now)
 			if err != nil || got.State != test.state || got.Task != test.task || !strings.Contains(got.Progress, test.progress) {
 				t.Errorf("got %+v, %v", got, err)
+			}
+			if unscheduled := test.progress == "waits: too big"; (got.Blocked != nil && got.Blocked.Unschedulable) != unscheduled {
+				t.Errorf("blocked by %+v", got.Blocked)
 			}
 			if waits := test.token != "" && test.task == backend.TaskNone; got.RestoreWaits != waits {
 				t.Errorf("a restore waits: %t", got.RestoreWaits)

@@ -57,7 +57,7 @@ func (c *cluster) forge(in string, victim *backend.Machine, snapshot backend.Sna
 	own := *victim
 	own.Namespace, own.Name = in, "nope"
 	forgedRun := &record{Machine: own, Started: &own, Run: "forged"}
-	pod, err := newPod(forgedRun, c.driver.images, kvm{}, false)
+	pod, err := newPod(forgedRun, c.driver.images, emulated, false)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func (c *cluster) forge(in string, victim *backend.Machine, snapshot backend.Sna
 	another.ResourceVersion, another.Name = "", "any"
 	create(another)
 	forgedRun.Fill = &fill{Snapshot: snapshot, Disks: []string{rootDisk}, Token: "forged"}
-	filling, err := newFillPod(forgedRun, c.driver.images, kvm{})
+	filling, err := newFillPod(forgedRun, c.driver.images, emulated)
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestUnreadableRecord(t *testing.T) {
 // The watches keep nothing that the driver does not read, however much of it a tenant writes.
 func TestTheCacheIsBounded(t *testing.T) {
 	machine, large := newMachine(), strings.Repeat("x", 1<<20)
-	pod, err := newPod(&record{Machine: machine, Started: &machine, Run: "run"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
+	pod, err := newPod(&record{Machine: machine, Started: &machine, Run: "run"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}

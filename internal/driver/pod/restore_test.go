@@ -202,7 +202,7 @@ func TestRestoreThatCannotBegin(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.until(machine, "its Pod waits", func(s backend.Server) bool { return s.Task == backend.TaskNone && s.RestoreWaits })
-			if err := restore(); err == nil || errors.Is(err, backend.ErrInProgress) || !strings.Contains(err.Error(), "waits: no node for the Pod: too big") {
+			if err := restore(); err == nil || errors.Is(err, backend.ErrInProgress) || !strings.Contains(err.Error(), "waits: too big") {
 				t.Errorf("RestoreServer: %v", err)
 			}
 			switch {

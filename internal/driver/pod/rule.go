@@ -56,8 +56,8 @@ func Validate(machine *backend.Machine) error {
 	if machine.SleepsWhenIdle {
 		return wrong("spec.idle", "the driver pod does not know which machines are idle; remove the field, or use the driver qemu")
 	}
-	if machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0 {
-		return wrong("spec.resource.cpu", "the driver pod requires a whole number of processors")
+	if err := machine.RequireWholeCPUs(Name); err != nil {
+		return err
 	}
 	if seed := machine.Seed; seed != nil && len(seed.UserData)+len(seed.NetworkData) > maxSeed {
 		return wrong("spec.cloudInit", fmt.Sprintf("the driver pod has room for %d KiB of cloud-init data", maxSeed>>10))

@@ -376,7 +376,7 @@ func TestDescribeSnapshot(t *testing.T) {
 		"it has no node": {newTake(func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "no volume"}}
 		}), run, true, "waits for a node: no volume", ""},
-		"its image is missing": {newTake(status(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Message: "no image"}})), run, true, "is starting: no image", ""},
+		"its image is missing": {newTake(status(corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no image"}})), run, true, "is starting: ErrImagePull: no image", ""},
 		"it copies":            {newTake(status(corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})), run, true, "the disks are being copied", ""},
 		"the machine has ended": {newTake(status(corev1.PodRunning, corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})), nil, false,
 			"the copy begins again", ""},

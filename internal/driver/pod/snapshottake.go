@@ -163,17 +163,14 @@ func (r *snapshotRecord) describe(claim *corev1.PersistentVolumeClaim) backend.S
 
 // describeTakeStart returns what a Pod waits for that does not run yet.
 func describeTakeStart(pod *corev1.Pod, status *corev1.ContainerStatus, now time.Time) string {
-	progress, why := "the Pod that takes the snapshot is starting", ""
-	switch scheduled := conditionOf(pod, corev1.PodScheduled); {
-	case scheduled != nil && scheduled.Status != corev1.ConditionTrue:
-		progress, why = "the Pod that takes the snapshot waits for a node", scheduled.Message
-	case status != nil && status.State.Waiting != nil:
-		why = status.State.Waiting.Message
+	blocked, progress := blockedBy(pod, status), "the Pod that takes the snapshot is starting"
+	if blocked != nil && blocked.Unschedulable {
+		progress = "the Pod that takes the snapshot waits for a node"
 	}
-	if why == "" || now.Sub(pod.CreationTimestamp.Time) < startTimeout {
+	if blocked == nil || !hasWaited(pod, now) {
 		return progress
 	}
-	return progress + ": " + why
+	return progress + ": " + blocked.Message
 }
 
 // takeFailure returns why a Pod has taken no snapshot.

@@ -156,31 +156,33 @@ func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 // images are the images of a Pod.
 type images struct{ launcher, guest string }
 
-// kvm is how Pods get hardware virtualization.
-type kvm struct {
-	// resource is that of the device plugin; empty means that processors are emulated.
-	resource corev1.ResourceName
+// processors is how Pods get the processors of guests.
+type processors struct {
+	// ratio is how many of them share one processor of a node.
+	ratio int64
+	// kvm is the resource of the device plugin for hardware virtualization; empty means that they are emulated.
+	kvm corev1.ResourceName
 	// group is that of the device; 0 means that the launcher needs none.
 	group int64
 }
 
-// addTo adds the device to a Pod.
-func (k kvm) addTo(spec *corev1.PodSpec) {
-	if k.resource == "" {
-		return
+// addTo adds the resources of a machine to a Pod, with the device.
+func (p processors) addTo(spec *corev1.PodSpec, d *launcher.Definition) {
+	resources := newResources(d, p.ratio)
+	if p.kvm != "" {
+		resources.Requests[p.kvm], resources.Limits[p.kvm] = resource.MustParse("1"), resource.MustParse("1")
+		if p.group != 0 {
+			spec.SecurityContext.SupplementalGroups = []int64{p.group}
+		}
 	}
-	resources := &spec.Containers[0].Resources
-	resources.Requests[k.resource], resources.Limits[k.resource] = resource.MustParse("1"), resource.MustParse("1")
-	if k.group != 0 {
-		spec.SecurityContext.SupplementalGroups = []int64{k.group}
-	}
+	spec.Containers[0].Resources = resources
 }
 
 // newPod returns the Pod of the run of a record. mustBeAsleep means that the machine is certainly asleep.
-func newPod(rec *record, images images, kvm kvm, mustBeAsleep bool) (*corev1.Pod, error) {
+func newPod(rec *record, images images, processors processors, mustBeAsleep bool) (*corev1.Pod, error) {
 	machine := rec.Started
 	definition := newDefinition(machine)
-	definition.Asleep, definition.Epoch, definition.KVM = mustBeAsleep, rec.Epoch, kvm.resource != ""
+	definition.Asleep, definition.Epoch, definition.KVM = mustBeAsleep, rec.Epoch, processors.kvm != ""
 	raw, err := json.Marshal(definition)
 	if err != nil {
 		return nil, err
@@ -190,7 +192,7 @@ func newPod(rec *record, images images, kvm kvm, mustBeAsleep bool) (*corev1.Pod
 	// QEMU listens at the ports of the guest.
 	pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
 	c := &pod.Spec.Containers[0]
-	c.Ports, c.Resources, c.ReadinessProbe = containerPorts(machine.Ports), newResources(&definition), newProbe(&definition)
+	c.Ports, c.ReadinessProbe = containerPorts(machine.Ports), newProbe(&definition)
 	pod.OwnerReferences = ownedBy(machine.Identity)
 	if machine.Set != "" {
 		pod.Labels[v1alpha1.LabelSet] = machine.Set
@@ -198,7 +200,7 @@ func newPod(rec *record, images images, kvm kvm, mustBeAsleep bool) (*corev1.Pod
 	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = rec.Run, rec.SeedSum
 	addTemplate(pod, machine.PodTemplate)
 	addVolumes(&pod.Spec, machine, images)
-	kvm.addTo(&pod.Spec)
+	processors.addTo(&pod.Spec, &definition)
 	return pod, nil
 }
 
@@ -317,8 +319,9 @@ func claimSource(name string) corev1.VolumeSource {
 	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 }
 
-// newResources returns the resources of a Pod. The processors have no limit: QEMU has other threads, too.
-func newResources(d *launcher.Definition) corev1.ResourceRequirements {
+// newResources returns the resources of a Pod: a processor of the node for each ratio of the guest, which seldom uses all of its own. They have no
+// limit: QEMU has other threads, too.
+func newResources(d *launcher.Definition, ratio int64) corev1.ResourceRequirements {
 	bytes := d.MemoryBytes + launcherMemory
 	if d.KVM {
 		bytes += d.MemoryBytes / tableParts
@@ -333,7 +336,7 @@ func newResources(d *launcher.Definition) corev1.ResourceRequirements {
 	}
 	memory := *resource.NewQuantity(bytes, resource.BinarySI)
 	resources := corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(d.CPUs, resource.DecimalSI), corev1.ResourceMemory: memory},
+		Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity((d.CPUs*1000+ratio-1)/ratio, resource.DecimalSI), corev1.ResourceMemory: memory},
 		Limits:   corev1.ResourceList{corev1.ResourceMemory: memory},
 	}
 	if d.Ephemeral {

@@ -102,7 +102,7 @@ func (d *Driver) begin(
 			return err
 		}
 	}
-	next, err := newPod(rec, d.images, d.kvm, mustBeAsleep)
+	next, err := newPod(rec, d.images, d.processors, mustBeAsleep)
 	if err != nil {
 		return err
 	}

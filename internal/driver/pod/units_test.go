@@ -21,6 +21,9 @@ import (
 
 func quantity(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
 
+// emulated are the processors of guests without KVM.
+var emulated = processors{ratio: 10}
+
 func newMachine() backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: "0b5b4d8e-0000-4000-8000-0000000000cc", Namespace: "default", Name: "vm", Cluster: "cluster"},
@@ -76,7 +79,7 @@ func TestValidate(t *testing.T) {
 
 func TestPod(t *testing.T) {
 	machine := newMachine()
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +90,7 @@ func TestPod(t *testing.T) {
 	if got, want := c.Resources.Requests.Memory().Value(), int64(512+64+2*32)<<20; got != want || c.Resources.Limits.Memory().Value() != want {
 		t.Errorf("requests memory %d, want %d", got, want)
 	}
-	if got := c.Resources.Requests.Cpu().MilliValue(); got != 2000 {
+	if got := c.Resources.Requests.Cpu().MilliValue(); got != 200 {
 		t.Errorf("requests %dm", got)
 	}
 	if len(c.Ports) != 2 || c.Ports[1].ContainerPort != 53 || c.Ports[1].Protocol != corev1.ProtocolUDP {
@@ -96,13 +99,13 @@ func TestPod(t *testing.T) {
 	definition, ok := definitionOf(pod)
 	withDisplay := definition
 	withDisplay.Display = true
-	resources := newResources(&withDisplay)
+	resources := newResources(&withDisplay, 10)
 	if got, want := resources.Requests.Memory().Value(), int64(512+64+64+2*32)<<20; got != want {
 		t.Errorf("with a display, it requests memory %d, want %d", got, want)
 	}
 	withDisks := definition
 	withDisks.DiskBytes, withDisks.Disks = 20<<30, []launcher.Disk{{Name: "huge", Bytes: 1 << 40}, {Name: "small", Bytes: 1 << 30}}
-	resources = newResources(&withDisks)
+	resources = newResources(&withDisks, 10)
 	if got, want := resources.Requests.Memory().Value(), int64(512+64+2*32+2+32)<<20; got != want {
 		t.Errorf("with large disks, it requests memory %d, want %d", got, want)
 	}
@@ -129,7 +132,7 @@ func TestPodWithKVM(t *testing.T) {
 	const device = "devices.kubevirt.io/kvm"
 	machine := newMachine()
 	rec := &record{Started: &machine, Run: "run", SeedSum: "sum"}
-	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{resource: device, group: 107}, false)
+	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, processors{ratio: 10, kvm: device, group: 107}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +150,7 @@ func TestPodWithKVM(t *testing.T) {
 		t.Errorf("definition %+v", definition)
 	}
 	rec.Machine, rec.Fill = machine, &fill{}
-	if filling, err := newFillPod(rec, images{launcher: "launcher:v1"}, kvm{resource: device}); err != nil || !equality.Semantic.DeepEqual(filling.Spec.Containers[0].Resources, resources) {
+	if filling, err := newFillPod(rec, images{launcher: "launcher:v1"}, processors{ratio: 10, kvm: device}); err != nil || !equality.Semantic.DeepEqual(filling.Spec.Containers[0].Resources, resources) {
 		t.Errorf("the Pod that makes its disks, and decides about their node, requests other resources: %+v, %v", filling, err)
 	}
 	if server, err := describe(nil, pod, nil, time.Now()); err != nil || server.Emulated {
@@ -159,7 +162,7 @@ func TestPodWithKVM(t *testing.T) {
 func TestEphemeralPod(t *testing.T) {
 	machine := newMachine()
 	machine.Ephemeral, machine.DiskBytes, machine.Disks = true, 1<<30, []backend.Disk{{Name: "data", SizeBytes: 1 << 30}}
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +188,7 @@ func TestSlim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
+	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +227,7 @@ func TestPodTemplate(t *testing.T) {
 			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
 		},
 	}
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +281,7 @@ func TestReadyPortIsFree(t *testing.T) {
 func TestImageWithItsDisk(t *testing.T) {
 	machine := newMachine()
 	machine.Image, machine.DiskBytes = &v1alpha1.Image{Container: "disk:v1", Agent: ptr.To(false)}, 1<<30
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, kvm{}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}

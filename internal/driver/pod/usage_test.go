@@ -49,7 +49,7 @@ func TestMeasure(t *testing.T) {
 	at := noon
 	look := func(run, cpu string, state corev1.ContainerState) {
 		t.Helper()
-		pod, err := newPod(&record{Started: &machine, Run: run, SeedSum: "sum"}, images{}, kvm{}, false)
+		pod, err := newPod(&record{Started: &machine, Run: run, SeedSum: "sum"}, images{}, emulated, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestMeasure(t *testing.T) {
 	if usage := d.usageOf(&server); usage == nil || usage.CPU != 12 {
 		t.Errorf("its usage is %+v", usage)
 	}
-	pod, err := newPod(&record{Started: &machine, Run: "b", SeedSum: "sum"}, images{}, kvm{}, false)
+	pod, err := newPod(&record{Started: &machine, Run: "b", SeedSum: "sum"}, images{}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
 	}

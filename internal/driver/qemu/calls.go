@@ -18,10 +18,10 @@ const maxMilliCPU = 255_000
 
 // Validate rejects machines that QEMU cannot run. The error is a *backend.FieldError.
 func Validate(machine *backend.Machine) error {
+	if err := machine.RequireWholeCPUs(Name); err != nil {
+		return err
+	}
 	switch {
-	case machine.MilliCPU < 1000 || machine.MilliCPU%1000 != 0:
-		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu requires a whole number of processors, at least 1; " +
-			"another driver may support fractions"}
 	case machine.MilliCPU > maxMilliCPU:
 		return &backend.FieldError{Field: "spec.resource.cpu", Message: "the driver qemu supports at most 255 processors"}
 	case machine.Image != nil && machine.Image.Container != "":

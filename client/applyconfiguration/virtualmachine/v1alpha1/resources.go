@@ -11,8 +11,8 @@ import (
 //
 // Resources are the size of a machine.
 type ResourcesApplyConfiguration struct {
-	// Number of processors. The driver qemu accepts integers from 1; other drivers may
-	// accept fractions such as 500m.
+	// Number of processors. The drivers docker and fake accept fractions such as 500m, the
+	// others integers from 1.
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 	// Memory of the guest in bytes, such as 512Mi or 4G, at most the memory and swap of
 	// the host.

@@ -15,8 +15,8 @@ import (
 type VirtualMachineStatusApplyConfiguration struct {
 	// Phase of the machine: Creating, Active, Failed, Terminating or Unknown.
 	Phase *virtualmachinev1alpha1.Phase `json:"phase,omitempty"`
-	// State of the machine in one word: Creating, Booting, Running, Paused, Asleep, Stopping,
-	// Stopped, Failed, Terminating or Unknown.
+	// State of the machine in one word: Creating, Booting, Unschedulable, Running, Paused,
+	// Asleep, Stopping, Stopped, Failed, Terminating or Unknown.
 	PrintableStatus *virtualmachinev1alpha1.PrintableStatus `json:"printableStatus,omitempty"`
 	// Why the machine is not ready; empty if it is.
 	Reason *string `json:"reason,omitempty"`

@@ -252,8 +252,6 @@ type Capabilities struct {
 	Service bool
 	// Disks reports whether servers can have disks besides the root disk.
 	Disks bool
-	// FractionalCPU reports whether a server can have parts of a processor.
-	FractionalCPU bool
 	// Agent reports whether there is a guest agent, which reports that the guest has booted.
 	Agent bool
 	// Emulated reports whether the backend may have to emulate processors.

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -94,6 +95,14 @@ func (m *Machine) RejectPodFields() error {
 	return nil
 }
 
+// RequireWholeCPUs rejects fractions of processors, for drivers that emulate a computer. The error is a *FieldError.
+func (m *Machine) RequireWholeCPUs(driver string) error {
+	if m.MilliCPU >= 1000 && m.MilliCPU%1000 == 0 {
+		return nil
+	}
+	return &FieldError{Field: "spec.resource.cpu", Message: fmt.Sprintf("the driver %s requires a whole number of processors, at least 1", driver)}
+}
+
 // Seed is cloud-init data.
 type Seed struct {
 	// UserData and NetworkData are the files of these names, as they are; empty means
@@ -154,6 +163,9 @@ type Server struct {
 	// that of a run whose guest does not boot yet: it can be stopped.
 	Task     Task
 	Progress string
+	// Blocked is what a TaskStart or TaskCreate waits for that a user may have to provide; nil if it makes progress. The backend continues by
+	// itself, and Stop ends a TaskStart.
+	Blocked *Blocked
 	// Message explains StateUnknown, or why the guest of a server in StateRunning does not run, and what to do: a full disk of its host, for
 	// example. It is empty otherwise.
 	Message string
@@ -209,6 +221,16 @@ type Server struct {
 	Pending []string
 	// PendingReason is why a change of one of them was not applied, at the last start or since; empty if none was attempted.
 	PendingReason string
+}
+
+// Blocked describes an operation that waits for something.
+type Blocked struct {
+	// Unschedulable means that no node can take the server.
+	Unschedulable bool
+	// Message is what the backend says.
+	Message string
+	// Waking means that the server may be asleep, so that Stop discards its memory.
+	Waking bool
 }
 
 // Silence describes a guest that was reset because it had said nothing since it was powered on, neither on its serial console nor through
