@@ -70,7 +70,7 @@ func TestNeverTwiceWithLateWatches(t *testing.T) {
 				}
 			}
 			secret, pod := get()
-			second := &Driver{images: c.driver.images, records: recordNamespace, client: c.driver.client, cache: late{c.driver.cache, old}}
+			second := &Driver{processors: emulated, images: c.driver.images, records: recordNamespace, client: c.driver.client, cache: late{c.driver.cache, old}}
 			err = second.Start(t.Context(), machine)
 			if lost && !errors.Is(err, backend.ErrInProgress) || !lost && !apierrors.IsConflict(err) {
 				t.Errorf("the second start: %v", err)
