@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 )
 
@@ -25,7 +26,7 @@ func (d *Driver) collectImages() {
 	ticker := time.NewTicker(collectInterval)
 	defer ticker.Stop()
 	// The controller has an hour to say which images VirtualMachineImages need.
-	var inUse func() (fileSet, error)
+	var inUse func() *imageUse
 	for {
 		removed, err := d.images.collect(time.Now(), inUse)
 		inUse = d.imagesInUse
@@ -47,9 +48,9 @@ func (d *Driver) collectImages() {
 // collect removes abandoned partial downloads, and images that have not been used for a while. The modification time of an
 // image records when it was last in use, so it survives restarts of the manager. It returns the names of the removed files.
 //
-// Without inUse, images stay. A machine is in the result of inUse before it requests its image, and get and collect exclude each other: an image that
+// Without inUse, images stay, and so they do while one may have users that are not known. A machine is in the result of inUse before it requests its image, and get and collect exclude each other: an image that
 // get has returned is in use, and the next get downloads a removed image again.
-func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed []string, err error) {
+func (i *images) collect(now time.Time, inUse func() *imageUse) (removed []string, err error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	remove := func(path string) {
@@ -72,11 +73,12 @@ func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed 
 	if i.keep == 0 || inUse == nil {
 		return removed, err
 	}
-	used, usedErr := inUse()
+	used := inUse()
 	entries, listErr := os.ReadDir(i.dir)
-	if err := errors.Join(err, usedErr, listErr); err != nil {
-		return removed, err
+	if unknown := errors.Join(append(used.unknown, listErr)...); unknown != nil {
+		return removed, errors.Join(err, unknown)
 	}
+	err = errors.Join(append(used.damaged, err)...)
 	for _, entry := range entries {
 		path := filepath.Join(i.dir, entry.Name())
 		info, infoErr := entry.Info()
@@ -84,7 +86,7 @@ func (i *images) collect(now time.Time, inUse func() (fileSet, error)) (removed 
 		case infoErr != nil:
 			err = errors.Join(err, infoErr)
 		case !info.Mode().IsRegular() || !digestForm.MatchString(entry.Name()):
-		case used.has(info):
+		case used.files.has(info):
 			err = errors.Join(err, os.Chtimes(path, now, now))
 		case now.Sub(info.ModTime()) > i.keep:
 			remove(path)
@@ -113,102 +115,137 @@ func (s fileSet) has(info fs.FileInfo) bool {
 	return slices.ContainsFunc(s, func(other fs.FileInfo) bool { return os.SameFile(info, other) })
 }
 
+// imageUse is which images machines use or are about to use.
+type imageUse struct {
+	files fileSet
+	// recorded are the disks of which a record says which image they have.
+	recorded map[string]bool
+	// damaged names the disks among them whose headers are unreadable.
+	damaged []error
+	// unknown is why images may be in use that are not in files.
+	unknown []error
+}
+
+// add adds a file if it exists.
+func (u *imageUse) add(path string) {
+	if err := u.files.add(path); err != nil {
+		u.unknown = append(u.unknown, err)
+	}
+}
+
+// addImage adds an image of this name, if it was downloaded.
+func (u *imageUse) addImage(dir string, image *v1alpha1.Image) {
+	if image != nil && image.Sha256 != "" {
+		u.add(filepath.Join(dir, image.Sha256))
+	}
+}
+
+// addRecord adds the image that a record says a disk to have; nil means none. The disk may not be that of the record yet.
+func (u *imageUse) addRecord(disk string, base *baseImage, isComplete bool) {
+	if base != nil {
+		u.add(base.Path)
+	}
+	if isComplete {
+		u.recorded[disk] = true
+	}
+}
+
+// addBacking adds the backing file of a disk, if both exist. It may be any image if the disk does not say which it is, and no record does.
+func (u *imageUse) addBacking(disk string) {
+	backing, err := readBacking(disk)
+	switch {
+	case errors.Is(err, fs.ErrNotExist), backing == "" && err == nil:
+	case err != nil && u.recorded[disk]:
+		u.damaged = append(u.damaged, fmt.Errorf("the disk %s is damaged: restore it: read its backing file: %w", disk, err))
+	case err != nil:
+		u.unknown = append(u.unknown, fmt.Errorf("no image is removed, because it is not known which one the disk %s needs: restore or remove it: read its backing file: %w", disk, err))
+	case filepath.IsAbs(backing):
+		u.add(backing)
+	default:
+		u.add(filepath.Join(filepath.Dir(disk), backing))
+	}
+}
+
 // imagesInUse returns the images that machines use or are about to use: those in their definitions, and the backing files
 // of all disks, because a disk may be retained or have an unreadable definition. The order matters: a disk is retained
 // before its machine is removed.
-func (d *Driver) imagesInUse() (fileSet, error) {
-	var used fileSet
-	var errs []error
+func (d *Driver) imagesInUse() *imageUse {
+	used := &imageUse{recorded: map[string]bool{}}
 	for _, m := range d.all() {
-		m.mu.Lock()
-		base, image, cdrom := m.def.Base, m.def.Image, m.def.CDROM
-		records, disks := maps.Clone(m.def.DiskRecords), m.def.Disks
-		m.mu.Unlock()
-		for _, record := range records {
-			if record.Base != nil {
-				errs = append(errs, used.add(record.Base.Path))
+		m.addImages(used)
+	}
+	d.addVirtualDiskImages(used)
+	d.addSnapshotImages(used)
+	d.addImportedFiles(used)
+	for _, dir := range []string{d.machinesDir(), d.disksDir(), d.snapshotsDir()} {
+		folders, err := os.ReadDir(dir)
+		if err != nil {
+			used.unknown = append(used.unknown, err)
+		}
+		for _, folder := range folders {
+			used.addBacking(filepath.Join(dir, folder.Name(), diskFile))
+			disks, err := dataDisks(filepath.Join(dir, folder.Name()))
+			if err != nil {
+				used.unknown = append(used.unknown, err)
+			}
+			for _, path := range disks {
+				used.addBacking(path)
 			}
 		}
-		if cdrom != nil && cdrom.Sha256 != "" {
-			errs = append(errs, used.add(filepath.Join(d.imagesDir(), cdrom.Sha256)))
-		}
-		for _, disk := range disks {
-			if disk.Image != nil && disk.Image.Sha256 != "" {
-				errs = append(errs, used.add(filepath.Join(d.imagesDir(), disk.Image.Sha256)))
-			}
-		}
-		if base != nil {
-			errs = append(errs, used.add(base.Path))
-		}
-		for _, file := range namedFiles(image) {
-			errs = append(errs, used.add(file.path))
-		}
-		if image != nil && image.Sha256 != "" {
-			errs = append(errs, used.add(filepath.Join(d.imagesDir(), image.Sha256)))
-		}
 	}
-	entries, err := os.ReadDir(d.machinesDir())
-	errs = append(errs, err)
-	for _, entry := range entries {
-		errs = append(errs, used.addBacking(filepath.Join(d.machinesDir(), entry.Name(), diskFile)))
-		disks, err := dataDisks(filepath.Join(d.machinesDir(), entry.Name()))
-		errs = append(errs, err)
-		for _, path := range disks {
-			errs = append(errs, used.addBacking(path))
-		}
-	}
-	errs = append(errs, d.virtualDiskImages(&used), d.snapshotImages(&used), d.importedFiles(&used))
 	retained, err := RetainedDisks(d.options.StateDir)
-	errs = append(errs, err)
-	for _, disk := range retained {
-		errs = append(errs, used.addBacking(disk.Path))
+	if err != nil {
+		used.unknown = append(used.unknown, err)
 	}
-	return used, errors.Join(errs...)
+	for _, disk := range retained {
+		used.addBacking(disk.Path)
+	}
+	return used
 }
 
-// virtualDiskImages adds the images of VirtualDisks.
-func (d *Driver) virtualDiskImages(used *fileSet) error {
-	var errs []error
+// addImages adds the images of a machine. While its disks are being replaced, those in its definition are not certain.
+func (m *machine) addImages(used *imageUse) {
+	m.mu.Lock()
+	def := m.def
+	records := maps.Clone(def.DiskRecords)
+	m.mu.Unlock()
+	dir := m.d.imagesDir()
+	for name, record := range records {
+		used.addRecord(m.path(diskPath(name)), record.Base, record.Created && record.VirtualDiskUID == "" && def.Restoring == nil)
+	}
+	used.addRecord(m.path(diskFile), def.Base, def.Created && def.Restoring == nil)
+	used.addImage(dir, def.CDROM)
+	for _, disk := range def.Disks {
+		used.addImage(dir, disk.Image)
+	}
+	for _, file := range namedFiles(def.Image) {
+		used.add(file.path)
+	}
+	used.addImage(dir, def.Image)
+}
+
+// addVirtualDiskImages adds the images of VirtualDisks.
+func (d *Driver) addVirtualDiskImages(used *imageUse) {
 	for _, v := range d.allDisks() {
 		def := v.definition()
-		if def.Base != nil {
-			errs = append(errs, used.add(def.Base.Path))
-		}
-		if def.Image != nil && def.Image.Sha256 != "" {
-			errs = append(errs, used.add(filepath.Join(d.imagesDir(), def.Image.Sha256)))
-		}
+		used.addRecord(v.path(), def.Base, def.Created)
+		used.addImage(d.imagesDir(), def.Image)
 	}
-	entries, err := os.ReadDir(d.disksDir())
-	errs = append(errs, err)
-	for _, entry := range entries {
-		errs = append(errs, used.addBacking(filepath.Join(d.disksDir(), entry.Name(), diskFile)))
-	}
-	return errors.Join(errs...)
 }
 
-// snapshotImages adds the images of snapshots.
-func (d *Driver) snapshotImages(used *fileSet) error {
-	paths, err := filepath.Glob(filepath.Join(d.snapshotsDir(), "*", "*.qcow2"))
-	errs := []error{err}
-	for _, path := range paths {
-		errs = append(errs, used.addBacking(path))
+// addSnapshotImages adds the images of snapshots.
+func (d *Driver) addSnapshotImages(used *imageUse) {
+	d.mu.Lock()
+	snapshots := slices.Collect(maps.Values(d.snapshots))
+	d.mu.Unlock()
+	for _, s := range snapshots {
+		s.mu.Lock()
+		def := s.def
+		s.mu.Unlock()
+		for _, disk := range def.Disks {
+			used.addRecord(s.path(disk.Name), disk.Base, def.Taken)
+		}
 	}
-	return errors.Join(errs...)
-}
-
-// addBacking adds the backing file of a disk, if both exist.
-func (s *fileSet) addBacking(disk string) error {
-	backing, err := readBacking(disk)
-	if errors.Is(err, fs.ErrNotExist) || backing == "" && err == nil {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("read the backing file of the disk %s: %w", disk, err)
-	}
-	if !filepath.IsAbs(backing) {
-		backing = filepath.Join(filepath.Dir(disk), backing)
-	}
-	return s.add(backing)
 }
 
 // readBacking returns the name of the backing file of a disk, or "" if it has none or is not qcow2.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -122,12 +123,8 @@ func TestFilesThatAreNotCollected(t *testing.T) {
 	makePart(t, dir, anyDigest, 1, 0)
 	makePart(t, dir, "notes.txt", 1, 0)
 	makePart(t, dir, anyDigest[:63], 1, 0)
-	broken := make([]byte, 1024)
-	binary.BigEndian.PutUint32(broken, diskimage.Qcow2Magic)
-	binary.BigEndian.PutUint64(broken[8:], 1<<40) // the offset of the backing file's name
-	binary.BigEndian.PutUint32(broken[16:], 100)
 	disk := filepath.Join(w.driver.retainedDir(), "broken.qcow2")
-	w.do(os.WriteFile(disk, broken, 0o600))
+	w.do(os.WriteFile(disk, damagedHeader(), 0o600))
 	w.options.ImageKeep = week
 	w.open() // which collects in the background
 	keep := func(keep time.Duration) {
@@ -152,6 +149,95 @@ func TestFilesThatAreNotCollected(t *testing.T) {
 	w.collect(0)
 	if diff := cmp.Diff([]string{anyDigest[:63], "notes.txt"}, names(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// damagedHeader returns the header of a disk whose backing file is not known.
+func damagedHeader() []byte {
+	header := make([]byte, 1024)
+	binary.BigEndian.PutUint32(header, diskimage.Qcow2Magic)
+	binary.BigEndian.PutUint64(header[8:], 1<<40) // the offset of the backing file's name
+	binary.BigEndian.PutUint32(header[16:], 100)
+	return header
+}
+
+// A damaged disk keeps the image that its record has, and no other one. Without a record it may need any.
+func TestDamagedDisksKeepTheirImages(t *testing.T) {
+	const needed, unused = "0", "1"
+	base := func(w *fixture, name string) *baseImage {
+		return &baseImage{Path: filepath.Join(w.driver.imagesDir(), strings.Repeat(name, 64)), Format: formatQcow2}
+	}
+	snapshotUID, diskUID := types.UID("0b5b4d8e-0000-4000-8000-0000000000a1"), types.UID("0b5b4d8e-0000-4000-8000-0000000000a2")
+	for name, test := range map[string]struct {
+		// record makes the record of a disk, and returns its file.
+		record func(w *fixture) string
+		known  bool
+	}{
+		"the root disk of a machine": {func(w *fixture) string {
+			m := w.driver.machines[uid]
+			m.def.Base = base(w, needed)
+			return m.path(diskFile)
+		}, true},
+		"a disk of a machine": {func(w *fixture) string {
+			m := w.driver.machines[uid]
+			m.def.DiskRecords = map[string]diskRecord{"data": {Base: base(w, needed), Created: true}}
+			return m.path(diskPath("data"))
+		}, true},
+		"a disk of a machine that is not complete": {func(w *fixture) string {
+			m := w.driver.machines[uid]
+			m.def.DiskRecords = map[string]diskRecord{"data": {Base: base(w, needed)}}
+			return m.path(diskPath("data"))
+		}, false},
+		"a disk of a machine that is not in its record": {func(w *fixture) string { return w.driver.machines[uid].path(diskPath("data")) }, false},
+		"the root disk of a machine that is being restored": {func(w *fixture) string {
+			m := w.driver.machines[uid]
+			m.def.Base, m.def.Restoring = base(w, needed), &restoring{}
+			return m.path(diskFile)
+		}, false},
+		"a VirtualDisk": {func(w *fixture) string {
+			v := &virtualDisk{d: w.driver, dir: filepath.Join(w.driver.disksDir(), string(diskUID))}
+			v.def.Base, v.def.Created = base(w, needed), true
+			w.driver.disks[diskUID] = v
+			return v.path()
+		}, true},
+		"a disk of a snapshot": {func(w *fixture) string {
+			s := &machineSnapshot{d: w.driver, dir: filepath.Join(w.driver.snapshotsDir(), string(snapshotUID))}
+			s.def.Taken, s.def.Disks = true, []snapshotDisk{{Name: "data", Base: base(w, needed)}}
+			w.driver.snapshots[snapshotUID] = s
+			return s.path("data")
+		}, true},
+		"a disk of a snapshot that is not taken": {func(w *fixture) string {
+			s := &machineSnapshot{d: w.driver, dir: filepath.Join(w.driver.snapshotsDir(), string(snapshotUID))}
+			s.def.Disks = []snapshotDisk{{Name: "data", Base: base(w, needed)}}
+			w.driver.snapshots[snapshotUID] = s
+			return s.path("data")
+		}, false},
+		"a retained disk": {func(w *fixture) string { return filepath.Join(w.driver.retainedDir(), "default", "vm", "1.qcow2") }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			w.options.ImageKeep = week
+			w.open()
+			w.do(w.driver.Create(t.Context(), w.firmware()))
+			w.eventually("it is created", is(backend.StateStopped))
+			dir := w.driver.imagesDir()
+			makePart(t, dir, strings.Repeat(needed, 64), 1, 0)
+			makePart(t, dir, strings.Repeat(unused, 64), 1, 0)
+			disk := test.record(w)
+			w.do(os.MkdirAll(filepath.Dir(disk), 0o700))
+			w.do(os.WriteFile(disk, damagedHeader(), 0o600))
+			_, err := w.driver.images.collect(time.Now(), w.driver.imagesInUse)
+			if err == nil || !strings.Contains(err.Error(), disk) {
+				t.Errorf("collect: %v", err)
+			}
+			want := []string{strings.Repeat(needed, 64)}
+			if !test.known {
+				want = append(want, strings.Repeat(unused, 64))
+			}
+			if diff := cmp.Diff(want, names(t, dir)); diff != "" {
+				t.Errorf("images (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 

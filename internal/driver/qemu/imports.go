@@ -131,7 +131,7 @@ func (d *Driver) ReleaseImage(_ context.Context, id backend.ImageIdentity) error
 }
 
 // remove removes an image unless it is in use. What excludes it from collect excludes it here.
-func (i *images) remove(digest string, inUse func() (fileSet, error)) error {
+func (i *images) remove(digest string, inUse func() *imageUse) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	path := filepath.Join(i.dir, digest)
@@ -142,22 +142,20 @@ func (i *images) remove(digest string, inUse func() (fileSet, error)) error {
 	if err != nil {
 		return err
 	}
-	used, err := inUse()
-	if err != nil || used.has(info) {
+	used := inUse()
+	if err := errors.Join(used.unknown...); err != nil || used.files.has(info) {
 		return err
 	}
 	return os.Remove(path)
 }
 
-// importedFiles adds the files of imported images, also of those that are being imported.
-func (d *Driver) importedFiles(used *fileSet) error {
+// addImportedFiles adds the files of imported images, also of those that are being imported.
+func (d *Driver) addImportedFiles(used *imageUse) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var errs []error
 	for _, image := range d.imports {
 		if image.source.Sha256 != "" {
-			errs = append(errs, used.add(filepath.Join(d.imagesDir(), image.source.Sha256)))
+			used.add(filepath.Join(d.imagesDir(), image.source.Sha256))
 		}
 	}
-	return errors.Join(errs...)
 }
