@@ -26,11 +26,28 @@ func (l *launcher) watchBoot(conn *qmp.Client, interval time.Duration) {
 	}
 	l.boot.Ran += l.clock.Tick(interval)
 	l.boot.Spoke = l.boot.Spoke || l.stopAgent != nil
-	if guestboot.Decide(l.boot) != guestboot.Reset {
-		return
+	silence := &Silence{Resets: l.boot.Resets, After: l.boot.Limit()}
+	switch guestboot.Decide(l.boot) {
+	case guestboot.Wait:
+	case guestboot.Leave:
+		l.ready.setSilence(nil)
+	case guestboot.GiveUp:
+		silence.GaveUp = true
+		l.ready.setSilence(silence)
+	case guestboot.Reset:
+		l.boot.Resets++
+		silence.Resets = l.boot.Resets
+		l.ready.setSilence(silence)
+		_, _ = fmt.Fprintf(l.messages, "The guest said nothing for %s, and is reset, %d of %d times\n", silence.After, silence.Resets, guestboot.MaxResets) // a message only
+		_ = call(conn, "system_reset")                                                                                                                      // it is tried again later
 	}
-	limit := l.boot.Limit()
-	l.boot.Resets++
-	_, _ = fmt.Fprintf(l.messages, "The guest said nothing for %s, and is reset, %d of %d times\n", limit, l.boot.Resets, guestboot.MaxResets) // a message only
-	_ = call(conn, "system_reset")                                                                                                             // it is tried again later
+}
+
+// guestReset notes that the guest boots again. One that had spoken before has not been silent.
+func (l *launcher) guestReset() {
+	if l.boot.Spoke {
+		l.boot.Resets = 0
+	}
+	l.boot.Ran, l.boot.Spoke = 0, false
+	l.ready.set(l.definition.NoAgent)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // The contract with the Pod.
@@ -43,9 +44,8 @@ const (
 	PowerOffPath = "/power-off"
 	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
 	ProgressPath = "/progress"
-	// HaltedPath is the path at which it learns why the guest does not run although nobody has halted it, and what to do. The response is
-	// empty if it runs, as far as the launcher knows.
-	HaltedPath = "/halted"
+	// GuestPath is the path at which it learns what hinders the guest. The response is a Guest in JSON.
+	GuestPath = "/guest"
 	// ScreenPath is the path at which it connects to the display in the same way.
 	ScreenPath = "/screen"
 	// ScreenshotPath is the path at which it gets what the display shows, as PNG.
@@ -183,6 +183,21 @@ const (
 	// CauseAsleep: its memory is saved, and the next launcher goes on with it.
 	CauseAsleep Cause = "asleep"
 )
+
+// Guest is what hinders the guest; empty if it boots or runs, as far as the launcher knows.
+type Guest struct {
+	// Halted is why it does not run although the manager has not halted it, and what to do.
+	Halted string `json:"halted,omitempty"`
+	// Silence describes it if it was reset because it had said nothing, and has said nothing since.
+	Silence *Silence `json:"silence,omitempty"`
+}
+
+// Silence is that of the driver contract, backend.Silence.
+type Silence struct {
+	Resets int           `json:"resets"`
+	After  time.Duration `json:"after"`
+	GaveUp bool          `json:"gaveUp,omitempty"`
+}
 
 // Ended is how a machine ended.
 type Ended struct {

@@ -149,8 +149,7 @@ func (l *launcher) handle(conn *qmp.Client, event qmp.Event) Cause {
 			l.check(conn, false)
 		}
 	case "RESET":
-		l.boot.Ran, l.boot.Spoke = 0, false
-		l.ready.set(l.definition.NoAgent)
+		l.guestReset()
 	case "VSERPORT_CHANGE":
 		if data.Open && !l.definition.NoAgent {
 			l.agentOpened()

@@ -2,8 +2,8 @@ package launcher
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
-	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -44,12 +44,12 @@ func mountSmall(t *testing.T, dir, size string) {
 // halted returns why the guest does not run, according to the launcher.
 func (m *machine) halted() string {
 	m.Helper()
-	response := m.call(manager(), HaltedPath, token, nil)
-	raw, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		m.Fatalf("%s: %s, %v", HaltedPath, response.Status, err)
+	response := m.call(manager(), GuestPath, token, nil)
+	var guest Guest
+	if err := json.NewDecoder(response.Body).Decode(&guest); err != nil || response.StatusCode != http.StatusOK {
+		m.Fatalf("%s: %s, %v", GuestPath, response.Status, err)
 	}
-	return string(raw)
+	return guest.Halted
 }
 
 // isReady reports what a probe finds.

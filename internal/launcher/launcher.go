@@ -131,7 +131,7 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	probes.Handle(ReadyPath, l.ready)
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
-	mux.HandleFunc("POST "+HaltedPath, l.access.guard(l.ready.serveHalted))
+	mux.HandleFunc("POST "+GuestPath, l.access.guard(l.ready.serveGuest))
 	mux.HandleFunc("POST "+SleepPath, l.access.guard(l.serveSleep))
 	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
 	mux.HandleFunc("POST "+GrowPath, l.access.guard(l.serveGrow))

@@ -3,7 +3,7 @@ package launcher
 import (
 	"cmp"
 	"context"
-	"io"
+	"encoding/json"
 	"net/http"
 	"path/filepath"
 	"sync"
@@ -28,8 +28,8 @@ const (
 type readiness struct {
 	mu    sync.Mutex
 	ready bool
-	// halted is why the guest does not run; empty if it does. It is not ready then.
-	halted  string
+	// guest is what hinders the guest. It is not ready while it is halted.
+	guest   Guest
 	changed chan struct{}
 }
 
@@ -49,10 +49,10 @@ func (r *readiness) set(ready bool) {
 func (r *readiness) halt(why string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.halted == why {
+	if r.guest.Halted == why {
 		return false
 	}
-	r.halted = why
+	r.guest.Halted = why
 	close(r.changed)
 	r.changed = make(chan struct{})
 	return true
@@ -61,13 +61,22 @@ func (r *readiness) halt(why string) bool {
 func (r *readiness) get() (ready bool, halted string, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.ready && r.halted == "", r.halted, r.changed
+	return r.ready && r.guest.Halted == "", r.guest.Halted, r.changed
 }
 
-// serveHalted tells the manager why the guest does not run.
-func (r *readiness) serveHalted(w http.ResponseWriter, _ *http.Request) {
-	_, halted, _ := r.get()
-	_, _ = io.WriteString(w, halted) // the manager may be gone
+// setSilence sets how the guest was silent; nil if it was not.
+func (r *readiness) setSilence(silence *Silence) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.guest.Silence = silence
+}
+
+// serveGuest tells the manager what hinders the guest.
+func (r *readiness) serveGuest(w http.ResponseWriter, _ *http.Request) {
+	r.mu.Lock()
+	guest := r.guest
+	r.mu.Unlock()
+	_ = json.NewEncoder(w).Encode(guest) // the manager may be gone
 }
 
 // ServeHTTP answers a probe. A positive answer comes at once, a negative one after the time to wait, so that kubelet learns of the

@@ -3,6 +3,7 @@ package pod
 import (
 	"context"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"image"
@@ -36,8 +37,8 @@ type simulated struct {
 	powersOff map[types.UID]bool
 	// importing is the answer about the import of an image; empty means that there is none.
 	importing string
-	// halted is the answer about a guest that does not run; empty means that all run.
-	halted string
+	// guest is the answer about all guests.
+	guest launcher.Guest
 	// changes are those of running machines: disk and bytes, or ports. An old launcher knows none.
 	changes []string
 	old     bool
@@ -61,18 +62,18 @@ func (s *simulated) setImporting(progress string) {
 	s.importing = progress
 }
 
-// isHalted reports whether guests are halted, so that their Pods are not ready.
-func (s *simulated) isHalted() bool {
+// areHindered reports whether guests are halted or silent, so that their Pods are not ready.
+func (s *simulated) areHindered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.halted != ""
+	return s.guest != launcher.Guest{}
 }
 
-// setHalted sets the answer.
-func (s *simulated) setHalted(why string) {
+// setGuest sets the answer.
+func (s *simulated) setGuest(guest launcher.Guest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.halted = why
+	s.guest = guest
 }
 
 // serveSleep has the simulated kubelet end the Pod, as the launcher ends before it answers.
@@ -197,8 +198,10 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 		}
 	case r.URL.Path == launcher.ProgressPath:
 		s.answer(w, &s.importing)
-	case r.URL.Path == launcher.HaltedPath:
-		s.answer(w, &s.halted)
+	case r.URL.Path == launcher.GuestPath:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		_ = json.NewEncoder(w).Encode(s.guest) // the driver may have been closed
 	case r.URL.Path == launcher.SleepPath:
 		s.serveSleep(uid, w, r)
 	case r.URL.Path == launcher.PowerOffPath:

@@ -239,7 +239,7 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
 		_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 		return err
-	case pod.Status.Phase == corev1.PodRunning && pod.Status.Conditions[0].Status != readiness(!c.launchers.isImporting() && !c.launchers.isHalted()):
+	case pod.Status.Phase == corev1.PodRunning && pod.Status.Conditions[0].Status != readiness(!c.launchers.isImporting() && !c.launchers.areHindered()):
 		ready := readiness(pod.Status.Conditions[0].Status == corev1.ConditionFalse)
 		// Times have no fractions of a second.
 		pod.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(time.Now().Add(time.Second))}

@@ -16,7 +16,7 @@ const (
 	// importInterval is the interval at which a launcher that imports an image is asked for the progress.
 	importInterval = 2 * time.Second
 	// maxHeard limits an answer of a launcher.
-	maxHeard = 1024
+	maxHeard = 8 << 10
 )
 
 // imports reports whether a Pod may be importing an image: its launcher runs, and it has not been ready.

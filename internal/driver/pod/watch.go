@@ -97,6 +97,6 @@ func (d *Driver) notifyObject(object any) {
 	}
 	notify(id)
 	d.followLive(id)
-	d.followHalted(id)
+	d.followGuest(id)
 	d.followFill(id) // its Secret may have been lost, and written again
 }

@@ -3,12 +3,14 @@ package pod
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -23,25 +25,46 @@ func TestHalted(t *testing.T) {
 		return isRunning(s) && s.Message == "" && s.Agent == backend.AgentConnected
 	}
 	c.until(machine, "it runs", runs)
-	c.launchers.setHalted("the volume of the root disk is full")
+	c.launchers.setGuest(launcher.Guest{Halted: "the volume of the root disk is full"})
 	c.until(machine, "it is halted", tells)
 	c.open(t)
 	c.until(machine, "the next manager finds out", tells)
-	c.launchers.setHalted("")
+	c.launchers.setGuest(launcher.Guest{})
 	c.until(machine, "it goes on", runs)
-	c.launchers.setHalted("the volume of the root disk is full")
+	c.launchers.setGuest(launcher.Guest{Halted: "the volume of the root disk is full"})
 	c.until(machine, "it is halted again", tells)
 	c.stop(machine)
-	c.launchers.setHalted("")
+	c.launchers.setGuest(launcher.Guest{})
 	harness.Eventually(t, "no launcher is asked", func() bool {
 		c.driver.mu.Lock()
 		defer c.driver.mu.Unlock()
-		return len(c.driver.halted) == 0
+		return len(c.driver.guests) == 0
 	})
 	c.remove(machine)
 }
 
-func TestMayBeHalted(t *testing.T) {
+// The resets of a silent guest are in the machine, also for the next manager, until the guest answers.
+func TestSilentGuest(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.running()
+	c.until(machine, "it runs", func(s backend.Server) bool { return s.Agent == backend.AgentConnected })
+	silent := func(want backend.Silence) func(s backend.Server) bool {
+		return func(s backend.Server) bool {
+			return isRunning(s) && s.Agent == backend.AgentWaiting && s.Silence != nil && *s.Silence == want
+		}
+	}
+	c.launchers.setGuest(launcher.Guest{Silence: &launcher.Silence{Resets: 1, After: time.Minute}})
+	c.until(machine, "it was reset", silent(backend.Silence{Resets: 1, After: time.Minute}))
+	c.launchers.setGuest(launcher.Guest{Silence: &launcher.Silence{Resets: 3, After: time.Hour, GaveUp: true}})
+	c.open(t)
+	c.until(machine, "resets did not help, and the next manager finds out", silent(backend.Silence{Resets: 3, After: time.Hour, GaveUp: true}))
+	c.launchers.setGuest(launcher.Guest{})
+	c.until(machine, "it answers", func(s backend.Server) bool { return s.Agent == backend.AgentConnected && s.Silence == nil })
+	c.remove(machine)
+}
+
+func TestMayBeHindered(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*world)
 		want   bool
@@ -62,7 +85,7 @@ func TestMayBeHalted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := mayBeHalted(secret, w.pod); got != test.want {
+		if got := mayBeHindered(secret, w.pod); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

@@ -1,0 +1,96 @@
+package pod
+
+import (
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/launcher"
+)
+
+const (
+	// guestInterval is the interval at which the launcher of a Pod that is not ready is asked why.
+	guestInterval = 10 * time.Second
+	// bootTime is how long a guest may boot before it is asked.
+	bootTime = time.Minute
+)
+
+// mayBeHindered reports whether the launcher of a Pod may know what hinders its guest, which nobody has paused: the Pod is not ready.
+func mayBeHindered(secret *corev1.Secret, pod *corev1.Pod) bool {
+	if secret == nil || pod == nil || !isOn(pod) || pod.DeletionTimestamp != nil {
+		return false
+	}
+	if ready := conditionOf(pod, corev1.PodReady); ready == nil || ready.Status == corev1.ConditionTrue {
+		return false
+	}
+	rec, err := recordOf(secret)
+	return err == nil && rec.PausedRun != pod.Annotations[annotationRun]
+}
+
+// notReady returns the Pod of a machine whose guest may be hindered; nil if it is not.
+func (d *Driver) notReady(id backend.Identity) *corev1.Pod {
+	secret, err := d.readSecret(d.running, d.cache, id)
+	if err != nil {
+		return nil
+	}
+	pod, err := readPod(d.running, d.cache, id)
+	if err != nil || !mayBeHindered(secret, pod) {
+		return nil
+	}
+	return pod
+}
+
+// followGuest begins to ask the launcher of a Pod that is not ready what hinders its guest. Nothing of that is in the API.
+func (d *Driver) followGuest(id backend.Identity) {
+	pod := d.notReady(id)
+	if pod == nil {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, known := d.guests[pod.UID]; known || d.closed {
+		return
+	}
+	d.guests[pod.UID] = ""
+	d.watches.Go(func() { d.askGuest(id, pod.UID) })
+}
+
+// askGuest asks the launcher of a Pod until that is ready, or over.
+func (d *Driver) askGuest(id backend.Identity, uid types.UID) {
+	d.repeat(guestInterval, func() bool {
+		d.mu.Lock() // so that followGuest begins again if it is not ready from now on
+		pod := d.notReady(id)
+		if pod == nil || pod.UID != uid {
+			delete(d.guests, uid)
+			d.mu.Unlock()
+			return false
+		}
+		d.mu.Unlock()
+		if startedAt := machineStatus(pod).State.Running.StartedAt.Time; agentOf(pod, startedAt) == backend.AgentLost || time.Since(startedAt) > bootTime {
+			_, _ = d.askOnce(id, uid, launcher.GuestPath, d.guests) // it is asked again
+		}
+		return true
+	})
+}
+
+// addGuest adds what hinders the guest of a server, as far as its launcher says so.
+func (d *Driver) addGuest(server *backend.Server, secret *corev1.Secret, pod *corev1.Pod) {
+	if server.State != backend.StateRunning || server.Task != backend.TaskNone || !mayBeHindered(secret, pod) {
+		return
+	}
+	d.mu.Lock()
+	answer := d.guests[pod.UID]
+	d.mu.Unlock()
+	var guest launcher.Guest
+	if json.Unmarshal([]byte(answer), &guest) != nil {
+		return // nothing yet, or it is of another version
+	}
+	server.Message = guest.Halted
+	if guest.Silence != nil && server.Agent != backend.AgentNone {
+		server.Silence, server.Agent = ptr.To(backend.Silence(*guest.Silence)), backend.AgentWaiting // also if it answered before a reboot
+	}
+}
