@@ -44,7 +44,7 @@ const (
 	PowerOffPath = "/power-off"
 	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
 	ProgressPath = "/progress"
-	// GuestPath is the path at which it learns what hinders the guest. The response is a Guest in JSON.
+	// GuestPath is the path at which it learns of the guest. The response is a Guest in JSON.
 	GuestPath = "/guest"
 	// ScreenPath is the path at which it connects to the display in the same way.
 	ScreenPath = "/screen"
@@ -184,8 +184,10 @@ const (
 	CauseAsleep Cause = "asleep"
 )
 
-// Guest is what hinders the guest; empty if it boots or runs, as far as the launcher knows.
+// Guest is what the launcher knows of the guest.
 type Guest struct {
+	// MinimumMemory is the memory that it needs to boot, in bytes; 0 if that is not known.
+	MinimumMemory int64 `json:"minimumMemory,omitempty"`
 	// Halted is why it does not run although the manager has not halted it, and what to do.
 	Halted string `json:"halted,omitempty"`
 	// Silence describes it if it was reset because it had said nothing, and has said nothing since.

@@ -226,9 +226,10 @@ func (l *launcher) findSystem() (guest *guestimage.Guest, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("the image of the default guest (--vm-guest-image): %w", err)
 	}
-	if l.definition.MemoryBytes < found.MinimumMemory {
-		return nil, fmt.Errorf("spec.resource.memory: the default guest needs at least %d MiB", found.MinimumMemory>>20)
+	if err := guestimage.CheckMemory(found.MinimumMemory, l.definition.MemoryBytes); err != nil {
+		return nil, fmt.Errorf("spec.resource.memory: %w", err)
 	}
+	l.ready.setMinimumMemory(found.MinimumMemory)
 	return &found, nil
 }
 

@@ -10,12 +10,16 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 )
 
-// serveMemory sets how much of its memory the guest has: the rest is in the balloon.
+// serveMemory sets how much of its memory the guest has: the rest is in the balloon. The guest must be able to boot with it.
 func (l *launcher) serveMemory(w http.ResponseWriter, r *http.Request) {
 	l.change(w, r, func(bytes int64) error {
+		if err := guestimage.CheckMemory(l.ready.tell().MinimumMemory, bytes); err != nil {
+			return refusal{err}
+		}
 		return l.runFor(r, "balloon", map[string]any{"value": bytes})
 	})
 }
@@ -121,9 +125,16 @@ func (l *launcher) change(w http.ResponseWriter, r *http.Request, do func(bytes 
 	l.changing.Lock()
 	defer l.changing.Unlock()
 	if err := do(bytes); err != nil {
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		status := http.StatusServiceUnavailable
+		if errors.As(err, new(refusal)) {
+			status = http.StatusBadGateway
+		}
+		http.Error(w, err.Error(), status)
 	}
 }
+
+// refusal is why a change is never made.
+type refusal struct{ error }
 
 // runFor runs a command of QEMU for a request.
 func (l *launcher) runFor(r *http.Request, command string, arguments map[string]any) error {

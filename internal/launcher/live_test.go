@@ -6,9 +6,11 @@ import (
 	"io"
 	"math"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,4 +125,28 @@ func TestPorts(t *testing.T) {
 	}
 	m.stop()
 	m.awaitEnd()
+}
+
+// Memory with which the default guest cannot boot is refused, so that the machine still starts when it was off.
+func TestTooLittleMemory(t *testing.T) {
+	for name, test := range map[string]struct {
+		minimum, bytes int64
+		want           int
+	}{
+		"too little":                {96 << 20, 96<<20 - 1, http.StatusBadGateway},
+		"enough":                    {96 << 20, 96 << 20, http.StatusOK},
+		"of a guest that can do it": {0, 1 << 20, http.StatusOK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, commands := monitorThatObeys(t)
+			l := newLauncher(Definition{}, Dirs{}, nil, io.Discard)
+			l.access.setMonitor(conn)
+			l.ready.setMinimumMemory(test.minimum)
+			response := httptest.NewRecorder()
+			l.serveMemory(response, httptest.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("%s?%s=%d", MemoryPath, BytesParameter, test.bytes), nil))
+			if ballooned := slices.Contains(commands(), "balloon"); response.Code != test.want || ballooned != (test.want == http.StatusOK) {
+				t.Errorf("status %d: %s, ballooned: %t", response.Code, response.Body, ballooned)
+			}
+		})
+	}
 }

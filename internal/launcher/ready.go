@@ -28,7 +28,7 @@ const (
 type readiness struct {
 	mu    sync.Mutex
 	ready bool
-	// guest is what hinders the guest. It is not ready while it is halted.
+	// guest is what the manager learns. It is not ready while it is halted.
 	guest   Guest
 	changed chan struct{}
 }
@@ -71,12 +71,23 @@ func (r *readiness) setSilence(silence *Silence) {
 	r.guest.Silence = silence
 }
 
-// serveGuest tells the manager what hinders the guest.
-func (r *readiness) serveGuest(w http.ResponseWriter, _ *http.Request) {
+// setMinimumMemory sets the memory that the guest needs to boot.
+func (r *readiness) setMinimumMemory(bytes int64) {
 	r.mu.Lock()
-	guest := r.guest
-	r.mu.Unlock()
-	_ = json.NewEncoder(w).Encode(guest) // the manager may be gone
+	defer r.mu.Unlock()
+	r.guest.MinimumMemory = bytes
+}
+
+// tell returns what the manager learns of the guest.
+func (r *readiness) tell() Guest {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.guest
+}
+
+// serveGuest tells it the manager.
+func (r *readiness) serveGuest(w http.ResponseWriter, _ *http.Request) {
+	_ = json.NewEncoder(w).Encode(r.tell()) // the manager may be gone
 }
 
 // ServeHTTP answers a probe. A positive answer comes at once, a negative one after the time to wait, so that kubelet learns of the

@@ -18,6 +18,14 @@ type Guest struct {
 	MinimumMemory int64
 }
 
+// CheckMemory returns an error if a default guest that needs a minimum of memory has fewer bytes.
+func CheckMemory(minimum, bytes int64) error {
+	if bytes < minimum {
+		return fmt.Errorf("the default guest needs at least %d MiB", minimum>>20)
+	}
+	return nil
+}
+
 // version is the version of the contract with the default guest.
 const version = 1
 

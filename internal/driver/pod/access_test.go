@@ -66,7 +66,7 @@ func (s *simulated) setImporting(progress string) {
 func (s *simulated) areHindered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.guest != launcher.Guest{}
+	return s.guest.Halted != "" || s.guest.Silence != nil
 }
 
 // setGuest sets the answer.

@@ -238,6 +238,11 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		return err
 	}
 	applied := withImage(machine, rec)
+	if applied.MemoryBytes != rec.Machine.MemoryBytes {
+		if err := d.checkMemory(ctx, &applied); err != nil {
+			return err
+		}
+	}
 	claims, err := d.claims(ctx, machine.Identity)
 	if err != nil {
 		return err

@@ -1,7 +1,9 @@
 package pod
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
@@ -93,4 +96,25 @@ func (d *Driver) addGuest(server *backend.Server, secret *corev1.Secret, pod *co
 	if guest.Silence != nil && server.Agent != backend.AgentNone {
 		server.Silence, server.Agent = ptr.To(backend.Silence(*guest.Silence)), backend.AgentWaiting // also if it answered before a reboot
 	}
+}
+
+// checkMemory rejects less memory than the guest of a machine that runs needs to boot. Only its launcher knows; that of a machine which is off
+// says so at the next start.
+func (d *Driver) checkMemory(ctx context.Context, machine *backend.Machine) error {
+	_, pod, err := d.seen(ctx, machine.Identity)
+	if err != nil || machine.Image != nil || pod == nil || !isOn(pod) || pod.DeletionTimestamp != nil {
+		return err
+	}
+	answer, err := d.hear(ctx, machine.Identity, launcher.GuestPath)
+	if err != nil {
+		return err
+	}
+	var guest launcher.Guest
+	if err := json.Unmarshal([]byte(answer), &guest); err != nil {
+		return fmt.Errorf("ask the launcher of machine %s: %w", machine.UID, err)
+	}
+	if err := guestimage.CheckMemory(guest.MinimumMemory, machine.MemoryBytes); err != nil {
+		return &backend.FieldError{Field: "spec.resource.memory", Message: err.Error()}
+	}
+	return nil
 }

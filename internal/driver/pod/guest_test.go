@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -61,6 +62,28 @@ func TestSilentGuest(t *testing.T) {
 	c.until(machine, "resets did not help, and the next manager finds out", silent(backend.Silence{Resets: 3, After: time.Hour, GaveUp: true}))
 	c.launchers.setGuest(launcher.Guest{})
 	c.until(machine, "it answers", func(s backend.Server) bool { return s.Agent == backend.AgentConnected && s.Silence == nil })
+	c.remove(machine)
+}
+
+// A running machine gets no memory with which its guest could not boot again. The spec is rejected, and nothing of it applied.
+func TestTooLittleMemory(t *testing.T) {
+	c := newCluster(t)
+	c.open(t)
+	machine := c.running()
+	c.until(machine, "it runs", isRunning)
+	c.launchers.setGuest(launcher.Guest{MinimumMemory: 96 << 20})
+	changed := machine
+	changed.Hash, changed.MemoryBytes, changed.Ports = "2", 64<<20, nil
+	var wrong *backend.FieldError
+	if err := c.driver.Reconfigure(t.Context(), changed); !errors.As(err, &wrong) || wrong.Field != "spec.resource.memory" || !strings.Contains(wrong.Message, "at least 96 MiB") {
+		t.Errorf("Reconfigure: %v", err)
+	}
+	if server, err := c.driver.Observe(t.Context(), machine.Identity); err != nil || server.Hash != machine.Hash || len(server.Pending) > 0 {
+		t.Errorf("it was accepted: %+v, %v", server, err)
+	}
+	changed.MemoryBytes = 96 << 20
+	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), changed))
+	c.until(machine, "it has less memory", func(s backend.Server) bool { return s.Hash == "2" && len(s.Pending) == 0 })
 	c.remove(machine)
 }
 

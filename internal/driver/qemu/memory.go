@@ -27,8 +27,8 @@ func (d *Driver) checkMemory(machine *backend.Machine) error {
 
 // checkGuestMemory rejects less memory than the default guest needs.
 func checkGuestMemory(g guestimage.Guest, bytes int64) error {
-	if bytes < g.MinimumMemory {
-		return &backend.FieldError{Field: "spec.resource.memory", Message: fmt.Sprintf("the default guest needs at least %d MiB", g.MinimumMemory>>20)}
+	if err := guestimage.CheckMemory(g.MinimumMemory, bytes); err != nil {
+		return &backend.FieldError{Field: "spec.resource.memory", Message: err.Error()}
 	}
 	return nil
 }
