@@ -147,4 +147,11 @@ func blocked(waking bool) func(*backend.Server) {
 // smaller changes the size of the machine.
 func smaller(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("512Mi") }
 
+// unusable returns an observation of a server that cannot be restored from the snapshot in its spec.
+func unusable(server *backend.Server) observation {
+	observed := observedServer(server)
+	observed.restore.unusable = "there is no such snapshot"
+	return observed
+}
+
 func restoreWaits(s *backend.Server) { s.RestoreWaits = true }

@@ -139,7 +139,7 @@ func (p *plan) decide(vm *v1alpha1.VirtualMachine, observed observation) action 
 	case server.Task != backend.TaskNone:
 		return wait
 	case server.State == backend.StateUnknown:
-		return p.decideUnknown(vm, server)
+		return p.decideUnknown(vm, &observed)
 	}
 	if action := p.decideRestore(vm, &observed); action != "" {
 		return action
@@ -151,14 +151,15 @@ func (p *plan) decide(vm *v1alpha1.VirtualMachine, observed observation) action 
 }
 
 // decideUnknown returns the action for a server whose monitor does not respond. Only its run can be ended: the driver kills it when the
-// grace period is over. The memory of one that is falling asleep is not discarded.
-func (p *plan) decideUnknown(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
-	pending := vm.Status.PendingRestart
+// grace period is over. The memory of one that is falling asleep is not discarded. A restore needs the run to end, and its present disks can be
+// kept only then.
+func (p *plan) decideUnknown(vm *v1alpha1.VirtualMachine, observed *observation) action {
+	pending, server := vm.Status.PendingRestart, observed.server
 	switch {
 	case server.Asleep != nil:
 	case pending == nil && isRestartDue(vm, p.now):
 		return recordRestart
-	case p.power.wanted == v1alpha1.ActionStopped, pending != nil && pending.Run == server.Run:
+	case p.power.wanted == v1alpha1.ActionStopped, pending != nil && pending.Run == server.Run, canRestore(vm, observed):
 		return stop
 	}
 	return unreachable

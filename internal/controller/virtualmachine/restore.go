@@ -123,6 +123,13 @@ func failedRestore(vm *v1alpha1.VirtualMachine, observed *observation) error {
 	return nil
 }
 
+// canRestore reports whether a restore is requested that has not ended, and nothing prevents it but the run of the machine and the snapshot of
+// the present disks.
+func canRestore(vm *v1alpha1.VirtualMachine, observed *observation) bool {
+	r := restoreOf(vm, observed)
+	return r.IsRequested() && r.Idle == nil && r.Unusable == "" && !isRestored(vm, observed) && failedRestore(vm, observed) == nil
+}
+
 // decideRestore returns the action for a restore that is due, or waits and is not wanted any more, or "" if there is none. The server has
 // no task, and is off or asleep while its disks are replaced.
 func (p *plan) decideRestore(vm *v1alpha1.VirtualMachine, observed *observation) action {
