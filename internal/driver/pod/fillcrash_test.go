@@ -8,6 +8,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -40,6 +44,37 @@ func untilRestored(d *Driver, machine backend.Machine, token string) error {
 		time.Sleep(2 * time.Millisecond) //nolint:forbidigo // this acts as a manager
 	}
 	return ctx.Err()
+}
+
+// isBegun reports whether a restore has begun after a step.
+func isBegun(steps []string, at string) bool {
+	return slices.Index(steps, at) >= slices.Index(steps, "restore recorded")
+}
+
+// expectBegun fails the test unless the next manager finds a restore that has begun or ended, however late it comes: the controller withdraws
+// any other one when the snapshot of the disks before is too old, and takes that again.
+func (c *cluster) expectBegun(t *testing.T, machine *backend.Machine, token, at string) {
+	t.Helper()
+	secret, err := c.api.CoreV1().Secrets(recordNamespace).Get(t.Context(), recordName(machine.Namespace, objectName(machine.UID)), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods := map[string]*corev1.Pod{objectName(machine.UID): nil, fillName(machine.UID): nil}
+	for name := range pods {
+		pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			pods[name] = pod
+		case !apierrors.IsNotFound(err):
+			t.Fatal(err)
+		}
+	}
+	for _, later := range []time.Duration{0, 16 * time.Minute, 24 * time.Hour} {
+		server, err := describe(secret, pods[objectName(machine.UID)], pods[fillName(machine.UID)], time.Now().Add(later))
+		if err != nil || server.Restoring != token && server.Restored != token {
+			t.Errorf("%s after a kill at %q, the restore %s has not begun: %+v, %v", later, at, token, server, err)
+		}
+	}
 }
 
 // A manager killed at any line while a machine is made of a snapshot, restored from it, or deleted meanwhile, is followed by one that
@@ -101,6 +136,9 @@ func TestLongManagerKilledWhileDisksAreFilled(t *testing.T) {
 				way.before()
 				if _, err := manager(way.goal, at); err == nil {
 					t.Errorf("no manager was killed at %q", at)
+				}
+				if way.goal == "restore" && isBegun(steps, at) {
+					c.expectBegun(t, &first, fmt.Sprint(tokens), at)
 				}
 				must(way.goal)
 				if got := c.kinds(t); !slices.Equal(got, way.want) {
