@@ -47,7 +47,9 @@ func TestDecide(t *testing.T) {
 		{"the monitor does not answer, to sleep", newVM(withAction("asleep")), observedServer(newServer(backend.StateUnknown)), plan{action: unreachable, requeueAfter: time.Second}},
 		{"the monitor does not answer, and a restore is asked for", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown)), plan{action: stop, requeueAfter: taskCheckInterval, previous: snapshots.PreviousCreate}},
 		{"the monitor does not answer, and a restore is done", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown, func(s *backend.Server) { s.Restored = "1" })), plan{action: unreachable, requeueAfter: time.Second}},
-		{"the monitor does not answer, and a restore has failed", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown, func(s *backend.Server) { s.FailedRestore = &backend.FailedRestore{Token: "1", Err: backend.ErrNotFound} })), plan{action: unreachable, requeueAfter: time.Second}},
+		{"the monitor does not answer, and a restore has failed", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown, func(s *backend.Server) {
+			s.FailedRestore = &backend.FailedRestore{Token: "1", Err: backend.ErrNotFound}
+		})), plan{action: unreachable, requeueAfter: time.Second}},
 		{"the monitor does not answer, and there is no snapshot to restore", newVM(restoring("a", "1", true)), unusable(newServer(backend.StateUnknown)), plan{action: unreachable, requeueAfter: time.Second}},
 		{"asleep, but its process has not ended, and a restore is asked for", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown, sleeping)), plan{action: unreachable, requeueAfter: time.Second, previous: snapshots.PreviousCreate}},
 		{"asleep, but its process has not ended, to be stopped", newVM(withAction("stopped")), observedServer(newServer(backend.StateUnknown, sleeping)), plan{action: unreachable, requeueAfter: time.Second}},
