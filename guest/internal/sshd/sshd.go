@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 
 	"github.com/gliderlabs/ssh"
 	gossh "golang.org/x/crypto/ssh"
@@ -185,8 +186,19 @@ func exit(session ssh.Session, err error) {
 		_ = session.Exit(0) // the client may have gone, which is his right
 	case errors.As(err, &exit) && exit.ExitCode() >= 0:
 		_ = session.Exit(exit.ExitCode())
+	case isPipeBroken(exit):
+		_ = session.Exit(128 + int(syscall.SIGPIPE)) // as usual: whoever read its output has ended first
 	default:
 		_, _ = fmt.Fprintf(session.Stderr(), "%v\n", err)
 		_ = session.Exit(255)
 	}
+}
+
+// isPipeBroken reports whether a program was ended by SIGPIPE.
+func isPipeBroken(exit *exec.ExitError) bool {
+	if exit == nil {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGPIPE
 }

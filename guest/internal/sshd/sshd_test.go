@@ -2,8 +2,10 @@ package sshd
 
 import (
 	"bufio"
+	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
+	"errors"
 	"io"
 	"net"
 	"os/exec"
@@ -146,6 +148,20 @@ func TestStatusWithoutOutput(t *testing.T) {
 	}
 	if err := session.Wait(); err != nil {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A program that writes to a client that takes no more output ends without a message.
+func TestNoMessageWithoutOutput(t *testing.T) {
+	session, err := newFixture(t).NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var messages bytes.Buffer
+	session.Stderr = &messages
+	err = session.Run("kill -PIPE $$")
+	if exit := (*gossh.ExitError)(nil); !errors.As(err, &exit) || exit.ExitStatus() != 141 || messages.Len() > 0 {
+		t.Errorf("got %v, and the message %q", err, messages.String())
 	}
 }
 
