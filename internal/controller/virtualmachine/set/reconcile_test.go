@@ -1,7 +1,6 @@
 package set
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,7 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestScale(t *testing.T) {
@@ -30,7 +29,7 @@ func TestScale(t *testing.T) {
 		t.Errorf("machines (-want +got):\n%s", diff)
 	}
 	machine := w.machine("web-1")
-	if !metav1.IsControlledBy(machine, w.set()) || machine.Labels["app"] != "web" {
+	if !metav1.IsControlledBy(machine, w.Object()) || machine.Labels["app"] != "web" {
 		t.Errorf("the machine has %+v", machine.ObjectMeta)
 	}
 	if diff := cmp.Diff([]v1alpha1.Disk{{Name: "data", VirtualDisk: "data-web-1", DeletePolicy: v1alpha1.DiskDelete}}, machine.Spec.Disks); diff != "" {
@@ -40,7 +39,7 @@ func TestScale(t *testing.T) {
 
 	// Down, by the scale subresource, and up: the disk is the same, the machine is not.
 	scale := func(n int32) {
-		w.do(w.client.SubResource("scale").Patch(t.Context(), w.set(), client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))))
+		w.Do(w.Client.SubResource("scale").Patch(t.Context(), w.Object(), client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))))
 	}
 	scale(1)
 	w.rollOut()
@@ -48,7 +47,7 @@ func TestScale(t *testing.T) {
 		t.Errorf("machines (-want +got):\n%s", diff)
 	}
 	var disks v1alpha1.VirtualDiskList
-	w.do(w.client.List(t.Context(), &disks, client.InNamespace(w.namespace), client.MatchingLabels{v1alpha1.LabelSet: "web"}))
+	w.Do(w.Client.List(t.Context(), &disks, client.InNamespace(w.Namespace), client.MatchingLabels{v1alpha1.LabelSet: "web"}))
 	if len(disks.Items) != 3 || len(disks.Items[0].OwnerReferences) > 0 {
 		t.Errorf("there are %d disks", len(disks.Items))
 	}
@@ -63,32 +62,32 @@ func TestScale(t *testing.T) {
 // A machine does not start with a disk that is being deleted: it would lose it, and the set would be ready without it.
 func TestADiskThatIsBeingDeleted(t *testing.T) {
 	w := newWorld(t)
-	held := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "data-web-0", Finalizers: []string{"example.com/held"}}}
+	held := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "data-web-0", Finalizers: []string{"example.com/held"}}}
 	held.Spec.Size = ptr.To(resource.MustParse("1Gi"))
-	w.do(w.client.Create(t.Context(), held))
-	w.do(w.client.Delete(t.Context(), held))
+	w.Do(w.Client.Create(t.Context(), held))
+	w.Do(w.Client.Delete(t.Context(), held))
 	w.create(func(s *v1alpha1.VirtualMachineSet) {
 		s.Spec.Replicas = ptr.To[int32](1)
 		spec := v1alpha1.VirtualDiskSpec{Size: ptr.To(resource.MustParse("1Gi"))}
 		s.Spec.VirtualDiskTemplates = []v1alpha1.VirtualDiskTemplate{{Name: "data", Spec: spec}, {Name: "logs", Spec: spec}}
 	})
 	for range 3 {
-		if _, err := w.Reconcile(t.Context(), w.set()); err == nil {
+		if _, err := w.Reconcile(t.Context(), w.Object()); err == nil {
 			t.Error("it is not retried")
 		}
-		w.clock.SetTime(w.clock.Now().Add(2 * time.Second)) // the status is written later
+		w.Clock.SetTime(w.Clock.Now().Add(2 * time.Second)) // the status is written later
 	}
 	w.expect(v1alpha1.ReasonMachineWriteFailed, "0 0 0", "VirtualDisk data-web-0 of an earlier machine is being deleted")
 	if names := w.names(); names != "" {
 		t.Errorf("machines: %s", names)
 	}
-	other := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "logs-web-0"}}
-	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(other), other); err != nil {
+	other := &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "logs-web-0"}}
+	if err := w.Client.Get(t.Context(), client.ObjectKeyFromObject(other), other); err != nil {
 		t.Errorf("the other disk waits for it: %v", err)
 	}
-	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(held), held))
+	w.Do(w.Client.Get(t.Context(), client.ObjectKeyFromObject(held), held))
 	held.Finalizers = nil
-	w.do(w.client.Update(t.Context(), held))
+	w.Do(w.Client.Update(t.Context(), held))
 	w.rollOut()
 	w.expect(v1alpha1.ReasonMachinesReady, "1 1 1", "1 of 1")
 }
@@ -148,13 +147,13 @@ func TestEveryChangeOfTheTemplateIsPossible(t *testing.T) {
 			})
 			w.rollOut()
 			uid := w.machine("web-0").UID
-			w.change(func(s *v1alpha1.VirtualMachineSet) { test.change(&s.Spec.Template.Spec) })
+			w.Change(func(s *v1alpha1.VirtualMachineSet) { test.change(&s.Spec.Template.Spec) })
 			w.rollOut()
 			machine := w.machine("web-0")
 			if replaced := machine.UID != uid; replaced != test.replaced {
 				t.Errorf("replaced: %t", replaced)
 			}
-			if diff := cmp.Diff(w.set().Spec.Template.Spec, machine.Spec); diff != "" {
+			if diff := cmp.Diff(w.Object().Spec.Template.Spec, machine.Spec); diff != "" {
 				t.Errorf("the machine differs from the template (-template +machine):\n%s", diff)
 			}
 		})
@@ -165,25 +164,25 @@ func TestARolloutRestartsOneMachineAfterTheOther(t *testing.T) {
 	w := newWorld(t)
 	w.create()
 	w.rollOut()
-	w.change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Firmware = v1alpha1.FirmwareUEFI })
+	w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Firmware = v1alpha1.FirmwareUEFI })
 	for _, name := range []string{"web-2", "web-1", "web-0"} {
-		w.settle()
+		w.Settle()
 		w.report(name, restartRequired)
-		w.settle()
+		w.Settle()
 		machine := w.machine(name)
 		if machine.Spec.RestartedAt == nil || isReady(machine) {
 			t.Fatalf("%s was not restarted", name)
 		}
 		w.report(name, ready)
 	}
-	w.settle()
+	w.Settle()
 	w.expect(v1alpha1.ReasonMachinesReady, "3 3 3", "")
-	if got := w.events(v1alpha1.ReasonMachineRestarted); len(got) != 3 {
+	if got := w.eventsOf(v1alpha1.ReasonMachineRestarted); len(got) != 3 {
 		t.Errorf("events are %q", got)
 	}
 	// The next template keeps what the machines were asked for.
 	before := w.machine("web-0").Spec.RestartedAt
-	w.change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Metadata.Labels = map[string]string{"a": "b"} })
+	w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Metadata.Labels = map[string]string{"a": "b"} })
 	w.rollOut()
 	if got := w.machine("web-0").Spec.RestartedAt; !got.Equal(before) {
 		t.Errorf("restartedAt was %v, and is %v", before, got)
@@ -194,51 +193,51 @@ func TestABrokenTemplateStopsAtTheFirstMachine(t *testing.T) {
 	w := newWorld(t)
 	w.create()
 	w.rollOut()
-	w.change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Image = &v1alpha1.Image{Path: "/broken"} })
-	w.settle()
+	w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Image = &v1alpha1.Image{Path: "/broken"} })
+	w.Settle()
 	w.report("web-2", failed)
-	w.settle()
+	w.Settle()
 	w.expect(v1alpha1.ReasonRolloutStopped, "3 2 1", `"web-2" has it and has failed`)
-	if got := w.events(v1alpha1.ReasonRolloutStopped); len(got) != 1 || !strings.HasPrefix(got[0], "Warning") {
+	if got := w.eventsOf(v1alpha1.ReasonRolloutStopped); len(got) != 1 || !strings.HasPrefix(got[0], "Warning") {
 		t.Errorf("events are %q", got)
 	}
-	w.change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Image = nil })
+	w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Image = nil })
 	w.rollOut()
 	w.expect(v1alpha1.ReasonMachinesReady, "3 3 3", "")
 }
 
 func TestAForeignMachineIsNeverTouched(t *testing.T) {
 	w := newWorld(t)
-	stranger := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web-1"}}
-	w.do(w.client.Create(t.Context(), stranger))
+	stranger := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web-1"}}
+	w.Do(w.Client.Create(t.Context(), stranger))
 	before := w.machine("web-1")
 	w.create()
 	for range 3 {
-		w.settle()
-		w.restart()
+		w.Settle()
+		w.Restart()
 	}
 	w.expect(v1alpha1.ReasonErrResourceExists, "2 0 2", `"web-1"`)
 	if diff := cmp.Diff(before, w.machine("web-1")); diff != "" {
 		t.Errorf("it was touched (-before +after):\n%s", diff)
 	}
-	if got := w.events(v1alpha1.ReasonErrResourceExists); len(got) != 1 || !strings.HasPrefix(got[0], "Warning") {
+	if got := w.eventsOf(v1alpha1.ReasonErrResourceExists); len(got) != 1 || !strings.HasPrefix(got[0], "Warning") {
 		t.Errorf("events are %q", got)
 	}
-	w.do(w.client.Delete(t.Context(), stranger))
+	w.Do(w.Client.Delete(t.Context(), stranger))
 	w.rollOut()
 	w.expect(v1alpha1.ReasonMachinesReady, "3 3 3", "")
 }
 
 func TestAStaleCache(t *testing.T) {
 	freeze := func(w *world) {
-		w.useClient(harness.Frozen(w, w.client, w.namespace, Indexes, &v1alpha1.VirtualMachineList{}, &v1alpha1.VirtualMachineSetList{}))
+		w.Freeze()
 	}
 	t.Run("no machine is doubled", func(t *testing.T) {
 		w := newWorld(t)
 		w.create()
 		freeze(w)
 		for range 3 {
-			w.reconcile()
+			w.ReconcileOnce()
 		}
 		if diff := cmp.Diff("web-0 web-1 web-2", w.names()); diff != "" {
 			t.Errorf("machines (-want +got):\n%s", diff)
@@ -248,11 +247,11 @@ func TestAStaleCache(t *testing.T) {
 		w := newWorld(t)
 		w.create()
 		freeze(w)
-		stranger := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web-1"}}
-		w.do(w.client.Create(t.Context(), stranger))
-		w.reconcile()
-		w.restart()
-		w.settle()
+		stranger := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web-1"}}
+		w.Do(w.Client.Create(t.Context(), stranger))
+		w.ReconcileOnce()
+		w.Restart()
+		w.Settle()
 		w.expect(v1alpha1.ReasonErrResourceExists, "2 0 2", `"web-1" exists`)
 		if diff := cmp.Diff(stranger.ResourceVersion, w.machine("web-1").ResourceVersion); diff != "" {
 			t.Errorf("it was touched (-before +after):\n%s", diff)
@@ -262,8 +261,8 @@ func TestAStaleCache(t *testing.T) {
 		w := newWorld(t)
 		w.create(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](1) })
 		w.rollOut()
-		old := w.set()
-		w.change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](3) })
+		old := w.Object()
+		w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](3) })
 		w.rollOut()
 		if result, err := w.Reconcile(t.Context(), old); err != nil || result.RequeueAfter != kube.StalePause {
 			t.Errorf("Reconcile returns %v, %v", result, err)
@@ -276,10 +275,10 @@ func TestAStaleCache(t *testing.T) {
 		w := newWorld(t)
 		w.create()
 		w.rollOut()
-		w.change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Metadata.Labels = map[string]string{"a": "b"} })
+		w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Metadata.Labels = map[string]string{"a": "b"} })
 		freeze(w)
 		w.report("web-2", notReady(v1alpha1.ReasonGuestSilent))
-		w.reconcile()
+		w.ReconcileOnce()
 		if got := w.machine("web-2").Labels["a"]; got != "" {
 			t.Error("the machine was changed")
 		}
@@ -288,11 +287,11 @@ func TestAStaleCache(t *testing.T) {
 		w := newWorld(t)
 		w.create()
 		w.rollOut()
-		w.change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](2) })
+		w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](2) })
 		freeze(w)
-		w.do(w.client.Delete(t.Context(), w.machine("web-2")))
-		w.do(w.client.Create(t.Context(), &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web-2"}}))
-		w.reconcile()
+		w.Do(w.Client.Delete(t.Context(), w.machine("web-2")))
+		w.Do(w.Client.Create(t.Context(), &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web-2"}}))
+		w.ReconcileOnce()
 		if diff := cmp.Diff("web-0 web-1 web-2", w.names()); diff != "" {
 			t.Errorf("machines (-want +got):\n%s", diff)
 		}
@@ -302,8 +301,8 @@ func TestAStaleCache(t *testing.T) {
 func TestASetThatIsBeingDeletedDoesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.create()
-	w.do(w.client.Delete(t.Context(), w.set(), client.PropagationPolicy(metav1.DeletePropagationForeground)))
-	w.settle()
+	w.Do(w.Client.Delete(t.Context(), w.Object(), client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	w.Settle()
 	if got := w.names(); got != "" {
 		t.Errorf("machines are %s", got)
 	}
@@ -313,79 +312,49 @@ func TestNothingFlaps(t *testing.T) {
 	w := newWorld(t)
 	w.create()
 	w.rollOut()
-	before, writes := w.set(), w.writes
+	before, writes := w.Object(), len(w.Writes)
 	for range 5 {
-		w.clock.SetTime(w.clock.Now().Add(time.Hour))
-		if result := w.reconcile(); result.RequeueAfter != 0 {
+		w.Clock.SetTime(w.Clock.Now().Add(time.Hour))
+		if result := w.ReconcileOnce(); result.RequeueAfter != 0 {
 			t.Errorf("again in %v", result.RequeueAfter)
 		}
 	}
-	if diff := cmp.Diff(before, w.set()); diff != "" || w.writes != writes {
-		t.Errorf("nothing happened, and there are %d writes; the set changed (-before +after):\n%s", w.writes-writes, diff)
+	if diff := cmp.Diff(before, w.Object()); diff != "" || len(w.Writes) != writes {
+		t.Errorf("nothing happened, and there are %d writes; the set changed (-before +after):\n%s", len(w.Writes)-writes, diff)
 	}
 }
 
-// Whatever write is the last one of a process, or fails: the next process ends where an undisturbed one does.
-func TestAKillAtAnyWrite(t *testing.T) {
-	type killed struct{}
-	stories := []struct {
+// TestStories tells what happens to a set that is ready. In the end, its machines are those of the template.
+func TestStories(t *testing.T) {
+	table := stories.Table[*world]{New: startWorld, Steps: 8, Finish: (*world).rollOut}
+	for _, story := range []struct {
 		name   string
-		happen func(*v1alpha1.VirtualMachineSet)
+		change func(*v1alpha1.VirtualMachineSet)
 		names  string
 	}{
 		{"scaled up", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](4) }, "web-0 web-1 web-2 web-3"},
 		{"scaled down", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](1) }, "web-0"},
 		{"changed in place", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Action = v1alpha1.ActionPaused }, "web-0 web-1 web-2"},
 		{"another image", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Image = &v1alpha1.Image{Path: "/b"} }, "web-0 web-1 web-2"},
-	}
-	for _, fault := range []struct {
-		name   string
-		moment harness.Moment
-		raise  func() error
-	}{
-		{"killed before a write", harness.Before, func() error { panic(killed{}) }},
-		{"killed after a write", harness.After, func() error { panic(killed{}) }},
-		{"a write is lost", harness.Before, func() error { return errors.New("connection reset") }},
-		{"the answer to a write is lost", harness.After, func() error { return errors.New("connection reset") }},
 	} {
-		for _, story := range stories {
-			t.Run(fault.name+", "+story.name, func(t *testing.T) {
-				w := newWorld(t)
-				for step := 0; ; step++ {
-					w.create()
-					w.rollOut()
-					w.change(story.happen)
-					faulty, reached := harness.OnWrite(w.client, step, fault.moment, fault.raise)
-					w.useClient(faulty)
-					func() {
-						defer func() {
-							if r := recover(); r != nil && r != any(killed{}) {
-								panic(r)
-							}
-						}()
-						for range 8 {
-							result, _ := w.Reconcile(t.Context(), w.set())
-							w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
-							w.boot()
-						}
-					}()
-					w.restart()
-					w.rollOut()
-					if diff := cmp.Diff(story.names, w.names()); diff != "" {
-						t.Fatalf("step %d: machines (-want +got):\n%s", step, diff)
-					}
-					for _, machine := range w.machines() {
-						if diff := cmp.Diff(w.set().Spec.Template.Spec, machine.Spec); diff != "" {
-							t.Fatalf("step %d: %s differs from the template:\n%s", step, machine.Name, diff)
-						}
-					}
-					if !reached() {
-						return
-					}
-					w.do(w.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(w.namespace)))
-					w.do(w.client.Delete(t.Context(), w.set()))
+		table.Stories = append(table.Stories, stories.Story[*world]{
+			Name: story.name,
+			Before: func(w *world) {
+				w.create()
+				w.rollOut()
+			},
+			Happen: func(w *world) { w.Change(story.change) },
+			End: func(w *world) {
+				if diff := cmp.Diff(story.names, w.names()); diff != "" {
+					w.Fatalf("machines (-want +got):\n%s", diff)
 				}
-			})
-		}
+				for _, machine := range w.machines() {
+					if diff := cmp.Diff(w.Object().Spec.Template.Spec, machine.Spec); diff != "" {
+						w.Errorf("%s differs from the template:\n%s", machine.Name, diff)
+					}
+				}
+			},
+		})
 	}
+	table.Run(t)
 }

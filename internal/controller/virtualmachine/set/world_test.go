@@ -10,95 +10,66 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/retry"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/testing/env"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// world is a namespace of an API server, in which the test plays the controller of VirtualMachines, and a Reconciler that is called
-// directly.
+// world is a VirtualMachineSet named web. The test plays the controller of VirtualMachines.
 type world struct {
-	*testing.T
-	namespace string
-	client    client.WithWatch
-	clock     *clocktesting.FakePassiveClock
-	recorder  *events.FakeRecorder
-	writes    int
+	*stories.World[*v1alpha1.VirtualMachineSet]
 	*Reconciler
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{
-		T: t, namespace: env.Namespace(t), clock: clocktesting.NewFakePassiveClock(noon), recorder: events.NewFakeRecorder(1000),
-		client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme), Indexes...),
+	return startWorld(t)
+}
+
+func startWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{World: stories.New[*v1alpha1.VirtualMachineSet](t, stories.Options{
+		Name: "web", AddToScheme: v1alpha1.AddToScheme, Indexes: Indexes, Now: noon,
+		Cached: []client.ObjectList{&v1alpha1.VirtualMachineList{}, &v1alpha1.VirtualMachineSetList{}},
+	})}
+	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.VirtualMachineSet] {
+		w.Reconciler = NewReconciler(cached, live, w.Recorder, w.Clock)
+		return w.Reconciler
 	}
-	w.restart()
+	w.Restart()
 	return w
 }
 
-// restart is a new process that remembers nothing.
-func (w *world) restart() { w.useClient(w.client) }
-
-// useClient is a restart with another client.
-func (w *world) useClient(c client.WithWatch) {
-	counted := harness.Observe(c, func(request harness.Request) error {
-		if request.IsWrite() {
-			w.writes++
-		}
-		return nil
-	}, func(harness.Request) error { return nil })
-	w.Reconciler = NewReconciler(counted, w.client, w.recorder, w.clock)
-}
-
-func (w *world) do(err error) {
+// Step boots the machines after each reconcile.
+func (w *world) Step() (reconcile.Result, error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	result, err := w.World.Step()
+	w.boot()
+	return result, err
 }
 
 // create creates the VirtualMachineSet web.
 func (w *world) create(change ...func(*v1alpha1.VirtualMachineSet)) {
 	w.Helper()
 	set := newSet(change...)
-	set.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: set.Name}
-	w.do(w.client.Create(w.Context(), set))
-}
-
-func (w *world) set() *v1alpha1.VirtualMachineSet {
-	w.Helper()
-	set := &v1alpha1.VirtualMachineSet{}
-	w.do(w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "web"}, set))
-	return set
-}
-
-// change changes the set.
-func (w *world) change(change func(*v1alpha1.VirtualMachineSet)) {
-	w.Helper()
-	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		set := w.set()
-		change(set)
-		return w.client.Update(w.Context(), set)
-	}))
+	set.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: set.Name}
+	w.Do(w.Client.Create(w.Context(), set))
 }
 
 // machines returns all machines, by name.
 func (w *world) machines() []v1alpha1.VirtualMachine {
 	w.Helper()
 	var list v1alpha1.VirtualMachineList
-	w.do(w.client.List(w.Context(), &list, client.InNamespace(w.namespace)))
+	w.Do(w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)))
 	return list.Items
 }
 
@@ -106,7 +77,7 @@ func (w *world) machines() []v1alpha1.VirtualMachine {
 func (w *world) machine(name string) *v1alpha1.VirtualMachine {
 	w.Helper()
 	machine := &v1alpha1.VirtualMachine{}
-	w.do(w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: name}, machine))
+	w.Do(w.Client.Get(w.Context(), client.ObjectKey{Namespace: w.Namespace, Name: name}, machine))
 	return machine
 }
 
@@ -123,13 +94,13 @@ func (w *world) names() string {
 // report plays the controller of VirtualMachines: it writes the status of a machine.
 func (w *world) report(name string, change func(*v1alpha1.VirtualMachine)) {
 	w.Helper()
-	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+	w.Do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		machine := w.machine(name)
 		change(machine)
 		for i := range machine.Status.Conditions {
 			machine.Status.Conditions[i].LastTransitionTime = metav1.NewTime(noon)
 		}
-		return w.client.Status().Update(w.Context(), machine)
+		return w.Client.Status().Update(w.Context(), machine)
 	}))
 }
 
@@ -143,47 +114,23 @@ func (w *world) boot() {
 	}
 }
 
-// reconcile reconciles the set once.
-func (w *world) reconcile() reconcile.Result {
-	w.Helper()
-	result, err := w.Reconcile(w.Context(), w.set())
-	if err != nil {
-		w.Fatalf("Reconcile: %v", err)
-	}
-	return result
-}
-
-// settle reconciles the set until there is nothing more to do.
-func (w *world) settle() {
-	w.Helper()
-	for range 30 {
-		before := w.writes
-		result := w.reconcile()
-		if result.RequeueAfter == 0 && w.writes == before {
-			return
-		}
-		w.clock.SetTime(w.clock.Now().Add(result.RequeueAfter))
-	}
-	w.Fatal("Still busy after 30 reconciles")
-}
-
 // rollOut reconciles, and boots machines, until the set is ready.
 func (w *world) rollOut() {
 	w.Helper()
 	for range 20 {
-		w.settle()
-		if meta.IsStatusConditionTrue(w.set().Status.Conditions, v1alpha1.ConditionReady) {
+		w.Settle()
+		if meta.IsStatusConditionTrue(w.Object().Status.Conditions, v1alpha1.ConditionReady) {
 			return
 		}
 		w.boot()
 	}
-	w.Fatalf("the set does not become ready: %v", w.set().Status.Conditions)
+	w.Fatalf("the set does not become ready: %v", w.Object().Status.Conditions)
 }
 
 // expect checks Ready and the numbers of the status: replicas, ready, updated.
 func (w *world) expect(reason, numbers, says string) {
 	w.Helper()
-	set := w.set()
+	set := w.Object()
 	statuscheck.Verify(w, set)
 	is := meta.FindStatusCondition(set.Status.Conditions, v1alpha1.ConditionReady)
 	got := fmt.Sprintf("%d %d %d", set.Status.Replicas, set.Status.ReadyReplicas, set.Status.UpdatedReplicas)
@@ -192,9 +139,9 @@ func (w *world) expect(reason, numbers, says string) {
 	}
 }
 
-// events returns the events since the last call that have a reason.
-func (w *world) events(reason string) []string {
-	return slices.DeleteFunc(harness.Events(w.recorder), func(event string) bool { return !strings.Contains(event, " "+reason+" ") })
+// eventsOf returns the events since the last call that have a reason.
+func (w *world) eventsOf(reason string) []string {
+	return slices.DeleteFunc(w.Events(), func(event string) bool { return !strings.Contains(event, " "+reason+" ") })
 }
 
 var noon = time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
