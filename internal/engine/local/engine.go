@@ -15,10 +15,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
@@ -328,39 +326,6 @@ func (m *member) describe(step string) {
 	if m.op != nil && m.op.State == v1alpha1.OperationProcessing {
 		m.op.Description = step
 	}
-}
-
-func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
-	opts := controlplane.Options{
-		Dir: e.dir(m.uid), Binary: wanted.binary, Simulator: wanted.main, Ephemeral: e.opts.Ephemeral, OwnServices: true,
-		Nodes: wanted.simulated, RealNode: wanted.machine, RealNodes: wanted.real,
-		Name: m.name, User: m.name + "-admin", Env: e.opts.Env, OpenEarly: true,
-		QuotaBytes: e.opts.QuotaBytes, StorageInterval: e.opts.StorageInterval,
-		Rotation: wanted.rotation, RotationOverlap: v1alpha1.DefaultCredentialsOverlap,
-		Clock: e.opts.Clock, Log: e.opts.Log.WithValues("Cluster", m.name),
-		Changed: func() { e.changed(m.name) },
-		Replacing: func() {
-			m.setReplacing(true)
-			e.changed(m.name)
-		},
-		PortUser: func(server string) string { return e.portUser(m.uid, server) },
-		Progress: func(s controlplane.Step) {
-			if s.Done {
-				return
-			}
-			m.describe("Starting " + s.Name)
-		},
-	}
-	for _, u := range wanted.spec.Users {
-		opts.Users = append(opts.Users, controlplane.User{
-			Name: u.Name, Groups: u.Groups, TTL: ptr.Deref(u.TTL, metav1.Duration{}).Duration, Rotation: u.Rotation,
-		})
-	}
-	if api := wanted.spec.APIServer; api != nil {
-		opts.Address, opts.Port, opts.CertSANs = api.Address, int(api.Port), api.CertSANs
-		opts.APIServerArgs = flags(api.ExtraArgs)
-	}
-	return opts
 }
 
 // Close implements cluster.Engine.
