@@ -165,22 +165,6 @@ func (p *plan) decideUnknown(vm *v1alpha1.VirtualMachine, observed *observation)
 	return unreachable
 }
 
-// decideBlocked returns the action for a server whose start waits for something. It is stopped if it is not to start, or not like that: one that
-// can be scheduled nowhere may need a smaller size. The memory of one that is waking is only discarded on request.
-func (p *plan) decideBlocked(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
-	pending := vm.Status.PendingRestart
-	switch {
-	case p.power.wanted == v1alpha1.ActionStopped:
-		return stop
-	case server.Blocked.Waking:
-	case pending == nil && isRestartDue(vm, p.now):
-		return recordRestart
-	case p.power.wanted == v1alpha1.ActionAsleep, pending != nil && pending.Run == server.Run, server.Hash != hash(&vm.Spec):
-		return stop
-	}
-	return wait
-}
-
 // decideRestart returns the action for spec.restartedAt, or "" if there is none.
 func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
 	pending := vm.Status.PendingRestart
