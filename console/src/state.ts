@@ -6,14 +6,13 @@ const progress = new Set([
   'Provisioning', 'Updating', 'Waiting', 'Removing', 'NotProbed', 'NoKubeconfig', 'Importing', 'Growing', 'Probing',
 ]);
 
-/** Reasons that somebody has asked for. */
-const requested = new Set(['Stopped', 'Paused', 'Asleep', 'Suspended']);
+/** Reasons of what is at rest, because somebody has asked for it. Ready is True then. */
+const requested = new Set(['Stopped', 'GuestStopped', 'Paused', 'Asleep', 'Suspended', 'Ended']);
 
 export type State = 'ready' | 'progress' | 'requested' | 'wrong' | 'none';
 
 export function stateOf(ready: string, reason: string): State {
-  if (ready === 'True') return 'ready';
-  if (requested.has(reason)) return 'requested';
+  if (ready === 'True') return requested.has(reason) ? 'requested' : 'ready';
   if (progress.has(reason)) return 'progress';
   if (ready === '' && reason === '') return 'none';
   return 'wrong';

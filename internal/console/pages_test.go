@@ -49,7 +49,7 @@ func newWorld(t testing.TB) *world {
 	named := func(name string) metav1.ObjectMeta { m := about; m.Name = name; return m }
 	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: named("db")}, "False", "SecretMissing", "there is no Secret db-seed")
 	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: named("web")}, "True", "GuestReady", "")
-	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: named("old"), Spec: vmv1alpha1.VirtualMachineSpec{Action: vmv1alpha1.ActionStopped}}, "False", "Stopped", "")
+	w.create(&vmv1alpha1.VirtualMachine{ObjectMeta: named("old"), Spec: vmv1alpha1.VirtualMachineSpec{Action: vmv1alpha1.ActionStopped}}, "True", "Stopped", "")
 	w.create(&stablev1.CronTab{ObjectMeta: named("backup"), Spec: stablev1.CronTabSpec{
 		Schedule:    "0 3 * * *",
 		JobTemplate: &stablev1.JobTemplate{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "busybox"}}}},

@@ -51,7 +51,7 @@ const (
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`,description="Kubernetes version of the cluster"
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`,description="Pending, Provisioning, Provisioned, Stopped, Deleting, Failed or Unknown"
 // +kubebuilder:printcolumn:name="Provisioned",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Provisioned")].status`,description="Whether the spec is applied"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the API of the cluster is ready"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the cluster is as requested"
 // +kubebuilder:printcolumn:name="Endpoint",type=string,JSONPath=`.status.endpoint`,description="URL of the API of the cluster"
 // +kubebuilder:printcolumn:name="Expires",type=string,priority=1,JSONPath=`.status.expiresAt`,description="Time at which the Cluster is deleted because of spec.expiresAfter"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.reason`,description="Reason of the phase"
@@ -311,7 +311,7 @@ type ClusterStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
 	// Conditions of the cluster. Provisioned is True if the spec is applied, Ready if
-	// the API of the cluster is ready.
+	// the API responds or the cluster is stopped as requested.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

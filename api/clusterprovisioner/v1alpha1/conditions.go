@@ -19,8 +19,8 @@ const (
 	// ConditionProvisioned is True if the spec is applied. It stays True if the
 	// cluster is down, and across restarts of the manager.
 	ConditionProvisioned = "Provisioned"
-	// ConditionReady is True if /readyz of the cluster's API succeeds, and Unknown before
-	// the first probe. On a Kubeconfig it is True if the kubeconfig exists and has not
+	// ConditionReady is True if /readyz of the cluster's API succeeds, or if the cluster is
+	// stopped as requested. It is Unknown before the first probe. On a Kubeconfig it is True if the kubeconfig exists and has not
 	// expired.
 	ConditionReady = "Ready"
 	// ConditionControlPlaneAvailable is True if all components of the control plane

@@ -43,7 +43,9 @@ const (
 	ReasonInvalidSchedule = "InvalidSchedule"
 	// ReasonUnknownTimeZone: spec.timeZone is not in the IANA database.
 	ReasonUnknownTimeZone = "UnknownTimeZone"
-	// ReasonNeverRuns: no time, or no future time, matches the schedule.
+	// ReasonEnded: the schedule has no further run, for example because spec.notAfter has passed.
+	ReasonEnded = "Ended"
+	// ReasonNeverRuns: no time matches the schedule.
 	ReasonNeverRuns = "NeverRuns"
 	// ReasonClockBehind: the last run is in the future, because the clock was set
 	// back. No runs start until the clock has caught up. Suspend and resume to restart.

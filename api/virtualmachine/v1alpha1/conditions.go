@@ -6,9 +6,16 @@ const AnnotationForgetHost = "cloudnative.tw/forget-host"
 
 // The condition types of a VirtualMachine.
 const (
-	// ConditionReady is True if the guest agent has responded or, for an image without a
-	// guest agent, if the machine is running, and if spec.readinessProbe has succeeded.
+	// ConditionReady is True if the machine is as requested: its guest is ready, or it is
+	// stopped, paused or asleep as the spec requests.
 	ConditionReady = "Ready"
+	// ConditionGuestReady is True if the machine is on and its guest agent has responded or, for
+	// an image without a guest agent, if the machine is running, and if spec.readinessProbe has
+	// succeeded. Its reasons are those of ConditionReady.
+	ConditionGuestReady = "GuestReady"
+	// ConditionSynchronized is True if the driver has the present spec, and False if it cannot
+	// be applied. It is Unknown while there is no server, and while the spec waits to be applied.
+	ConditionSynchronized = "Synchronized"
 	// ConditionCreated is True if the backend has a server for this object: its disk
 	// and its definition.
 	ConditionCreated = "Created"
@@ -77,7 +84,7 @@ const (
 	// spec.idle, which wakes it. For events only.
 	ReasonClientConnected = "ClientConnected"
 	// ReasonGuestStopped: the guest has powered off or crashed, and spec.restartPolicy
-	// does not restart it.
+	// does not restart it. Ready is True if it has powered off.
 	ReasonGuestStopped = "GuestStopped"
 	// ReasonBackOff: the guest has stopped by itself; the message has the time of the
 	// restart.
@@ -87,8 +94,8 @@ const (
 	ReasonTerminating = "Terminating"
 	// ReasonDeleteFailed: the server could not be deleted; the deletion is retried.
 	ReasonDeleteFailed = "DeleteFailed"
-	// ReasonPowerFailed: the machine could not be started, stopped, paused, resumed,
-	// put to sleep or changed; the action is retried.
+	// ReasonPowerFailed: the machine could not be started, stopped, paused, resumed or
+	// put to sleep; the action is retried.
 	ReasonPowerFailed = "PowerFailed"
 )
 
@@ -102,8 +109,7 @@ const (
 	// ReasonCreateFailed: the server could not be created; the message has the cause and
 	// the time of the next attempt.
 	ReasonCreateFailed = "CreateFailed"
-	// ReasonInvalidSpec: the backend does not support the spec. It is not retried until
-	// the spec changes.
+	// ReasonInvalidSpec: the backend does not support the spec.
 	ReasonInvalidSpec = "InvalidSpec"
 	// ReasonSecretMissing: a Secret of spec.cloudInit, or its key, does not exist.
 	ReasonSecretMissing = "SecretMissing"
@@ -123,6 +129,17 @@ const (
 	// ReasonBackendUnavailable: the backend, or the monitor of the machine, does not
 	// respond. It is retried; nothing is created or deleted until then.
 	ReasonBackendUnavailable = "BackendUnavailable"
+)
+
+// The reasons of ConditionSynchronized. It can also have ReasonInvalidSpec, ReasonSecretMissing,
+// ReasonImageMissing and ReasonImageNotReady.
+const (
+	// ReasonSpecApplied: the driver has the present spec.
+	ReasonSpecApplied = "SpecApplied"
+	// ReasonChangePending: the present spec is applied after the operation in progress, or when the machine is awake.
+	ReasonChangePending = "ChangePending"
+	// ReasonChangeFailed: the present spec could not be applied; it is retried.
+	ReasonChangeFailed = "ChangeFailed"
 )
 
 // The reasons of ConditionDisksReady.

@@ -137,7 +137,7 @@ type VirtualMachineStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions of the machine. Ready is True if the guest is ready.
+	// Conditions of the machine. Ready is True if the machine is as requested.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

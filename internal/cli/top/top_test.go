@@ -43,7 +43,7 @@ func filled() *model {
 		PrintableStatus: vmv1alpha1.StatusRunning, Server: &vmv1alpha1.Server{Addresses: []string{"10.1.0.2"}}, Conditions: ready("True", "Running", ""),
 	}}
 	db := &vmv1alpha1.VirtualMachine{ObjectMeta: object("db"), Status: vmv1alpha1.VirtualMachineStatus{
-		PrintableStatus: vmv1alpha1.StatusStopped, Conditions: ready("False", "Stopped", "The machine is stopped"),
+		PrintableStatus: vmv1alpha1.StatusStopped, Conditions: ready("True", "Stopped", "The machine is stopped"),
 	}}
 	db.Spec.Action = vmv1alpha1.ActionStopped
 	demo := &clusterv1alpha1.Cluster{ObjectMeta: object("demo"), Status: clusterv1alpha1.ClusterStatus{

@@ -24,7 +24,11 @@ func stoppedCondition(name string, cluster *v1alpha1.Cluster, seen observation) 
 	if !seen.outside.Stopped {
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopping, "The cluster is being stopped: %s", why)
 	}
-	return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The cluster is stopped: %s%s", why, hint)
+	status := metav1.ConditionFalse
+	if name == v1alpha1.ConditionReady {
+		status = metav1.ConditionTrue // it is as requested
+	}
+	return condition(name, status, v1alpha1.ReasonStopped, "The cluster is stopped: %s%s", why, hint)
 }
 
 // summarizeExpiry sets or removes what the status has about spec.expiresAfter.

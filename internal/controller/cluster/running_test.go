@@ -23,9 +23,9 @@ func (w *world) run(running bool) {
 func (w *world) expectAtRest() {
 	w.Helper()
 	w.expectPhase(v1alpha1.PhaseStopped, v1alpha1.ReasonStopped)
-	for _, name := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionControlPlaneAvailable, v1alpha1.ConditionEtcdHealthy} {
-		w.expect(name, "False", v1alpha1.ReasonStopped)
-	}
+	w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.ConditionControlPlaneAvailable, "False", v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.ConditionEtcdHealthy, "False", v1alpha1.ReasonStopped)
 	if last := w.get().Status.LastOperation; last != nil && last.State != v1alpha1.OperationSucceeded {
 		w.Errorf("the last operation is %+v", last)
 	}

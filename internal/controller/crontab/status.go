@@ -126,6 +126,8 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set. To start a run on demand, set the annotation %s", stablev1.RunRequestedAtAnnotation)
 	case isSuspended(cronTab):
 		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true. Only runs on demand start")
+	case p.next.IsZero() && queued == 0 && hadTimes(seen.schedule, p.now):
+		return is(metav1.ConditionTrue, stablev1.ReasonEnded, "The schedule has no further run")
 	case p.next.IsZero() && queued == 0:
 		return is(metav1.ConditionFalse, stablev1.ReasonNeverRuns, neverRuns)
 	case p.progress.decidedUntil.After(p.now.Add(maxClockSkew)):
@@ -134,6 +136,13 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 		return is(metav1.ConditionTrue, stablev1.ReasonTooManyMissedRuns, "More runs were due than the limit allows. The excess runs were dropped; the others are being started")
 	}
 	return is(metav1.ConditionTrue, stablev1.ReasonScheduled, "The next run is scheduled")
+}
+
+// hadTimes reports whether a schedule has a time before now: if it has no further run, it has ended as requested. One without any time is
+// a mistake.
+func hadTimes(s *schedule, now time.Time) bool {
+	_, found := s.plan.Prev(now)
+	return found
 }
 
 func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) metav1.Condition, s *pendingRun, err error) metav1.Condition {

@@ -71,6 +71,11 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
+			name: "the last run is over", cronTab: newCronTab(func(c *stablev1.CronTab) { c.Spec.NotAfter = ptr.To(metav1.NewTime(noon.Add(-time.Hour))) }), now: "11:59:30",
+			ready: [3]string{"True", "Ended", "The schedule has no further run"},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
+		},
+		{
 			name: "clock set back", cronTab: newCronTab(), now: "11:50:00",
 			ready: [3]string{"False", "ClockBehind", "The clock of the manager was set back, and the last scheduled run is in the future. To start over, suspend and resume the CronTab"},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},

@@ -64,14 +64,22 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 	}
 	machine := newMachine(vm, observed.id)
 	var err error
-	if machine.Seed, err = r.seed(ctx, vm); err != nil {
+	machine.Seed, err = r.newSeed(ctx, vm)
+	if p.action != start {
+		if err != nil {
+			return err
+		}
+		return observed.driver.Reconfigure(ctx, machine)
+	}
+	switch hasRun := observed.server.Run != ""; {
+	case hasRun && (errors.Is(err, errSecretMissing) || errors.Is(err, backend.ErrInvalid)):
+		// The server has the seed of its last start. Its hash stays, so that a spec with another Secret is not taken for applied.
+		machine.KeepsSeed, machine.Hash = true, observed.server.Hash
+	case err != nil:
 		return err
 	}
-	if p.action == start {
-		r.recordWake(vm, observed)
-		return observed.driver.Start(ctx, machine)
-	}
-	return observed.driver.Reconfigure(ctx, machine)
+	r.recordWake(vm, observed)
+	return observed.driver.Start(ctx, machine)
 }
 
 // create creates the server. The VirtualMachine has been claimed before.

@@ -30,7 +30,45 @@ func sentence(text string) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// summarizeReady returns the condition Ready.
+// requested returns Ready of a machine that is at rest, as requested.
+func requested(reason, message string, args ...any) metav1.Condition {
+	return newCondition(v1alpha1.ConditionReady, metav1.ConditionTrue, reason, message, args...)
+}
+
+// summarizeGuest returns the condition GuestReady. It differs from Ready only for a machine that is at rest, as requested.
+func summarizeGuest(ready metav1.Condition) metav1.Condition {
+	guest := ready
+	guest.Type = v1alpha1.ConditionGuestReady
+	if ready.Status == metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonGuestReady && ready.Reason != v1alpha1.ReasonRunning {
+		guest.Status = metav1.ConditionFalse
+	}
+	return guest
+}
+
+// summarizeSynchronized returns the condition Synchronized: whether the driver has the present spec.
+func summarizeSynchronized(vm *v1alpha1.VirtualMachine, observed observation, p plan, f failure, actErr error) metav1.Condition {
+	is := func(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+		return newCondition(v1alpha1.ConditionSynchronized, status, reason, message, args...)
+	}
+	server := observed.server
+	switch {
+	case actErr != nil && isRefused(f):
+		return is(metav1.ConditionFalse, string(f), "%v", actErr)
+	case p.action == reconfigure && f == otherFailure:
+		return is(metav1.ConditionFalse, v1alpha1.ReasonChangeFailed, "%v. Keelson retries", actErr)
+	case p.power.invalid != nil:
+		return is(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", p.power.invalid)
+	case observed.err != nil, server == nil, server.State == backend.StateAbsent:
+		return is(metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server")
+	case server.Hash == hash(&vm.Spec), p.action == reconfigure && actErr == nil:
+		return is(metav1.ConditionTrue, v1alpha1.ReasonSpecApplied, "The driver %s has the present spec", observed.name)
+	case server.State == backend.StateAsleep:
+		return is(metav1.ConditionUnknown, v1alpha1.ReasonChangePending, "The spec is applied when the machine is awake")
+	}
+	return is(metav1.ConditionUnknown, v1alpha1.ReasonChangePending, "The spec is applied after the operation in progress, see Ready")
+}
+
+// summarizeReady returns the condition Ready. That a change of the spec cannot be applied says nothing about the machine, see summarizeSynchronized.
 func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus, f failure, actErr error) metav1.Condition {
 	not := func(reason, message string, args ...any) metav1.Condition {
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionFalse, reason, message, args...)
@@ -41,6 +79,9 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 	err := actErr
 	if err == nil {
 		err = observed.err
+	}
+	if p.action == reconfigure && (isRefused(f) || f == otherFailure) {
+		f = noFailure
 	}
 	switch f {
 	case backendUnavailable:
@@ -62,9 +103,6 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 			return not(v1alpha1.ReasonCreateFailed, "%v. Keelson retries", err)
 		}
 		return not(v1alpha1.ReasonPowerFailed, "%v. Keelson retries", err)
-	}
-	if p.power.invalid != nil {
-		return not(v1alpha1.ReasonInvalidSpec, "%v", p.power.invalid)
 	}
 	return readyByProbe(observed, readyByPlan(vm, observed.server, p, not), not)
 }
@@ -102,7 +140,7 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 		}
 		return not(v1alpha1.ReasonStopping, "The machine is being stopped")
 	case pause:
-		return not(v1alpha1.ReasonPaused, "The machine is being paused, as requested by spec.action")
+		return not(v1alpha1.ReasonStopping, "The machine is being paused")
 	case sleep:
 		return not(v1alpha1.ReasonFallingAsleep, "The memory of the machine is being saved, as requested by %s", p.power.by)
 	case restore:
@@ -112,7 +150,11 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 	case recordEnd, backOff:
 		return readyAfterEnd(server, p, not)
 	case leaveStopped:
-		return not(v1alpha1.ReasonGuestStopped, "%s. spec.restartPolicy is %s; set spec.restartedAt to start it again",
+		is := not
+		if server.Ended.Cause == backend.CauseGuestShutdown {
+			is = requested
+		}
+		return is(v1alpha1.ReasonGuestStopped, "%s. spec.restartPolicy is %s; set spec.restartedAt to start it again",
 			describeEnd(server.Ended), vm.Spec.RestartPolicy)
 	case unreachable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
@@ -123,7 +165,7 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 
 // readyByProbe returns Ready of a machine that ready says everything about but its network and its probe.
 func readyByProbe(observed observation, ready metav1.Condition, not func(string, string, ...any) metav1.Condition) metav1.Condition {
-	if ready.Status != metav1.ConditionTrue {
+	if ready.Status != metav1.ConditionTrue || observed.server.State != backend.StateRunning {
 		return ready
 	}
 	switch server, probe := observed.server, observed.probe; {
@@ -197,15 +239,15 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 	case server.Task != backend.TaskNone:
 		return not(v1alpha1.ReasonStopping, "%s", progress("The machine is being stopped"))
 	case server.State == backend.StateStopped && p.wanted == v1alpha1.ActionStopped:
-		return not(v1alpha1.ReasonStopped, "The machine is stopped, as requested by spec.action")
+		return requested(v1alpha1.ReasonStopped, "The machine is stopped, as requested by spec.action")
 	case server.State == backend.StateStopped && p.wanted == v1alpha1.ActionAsleep:
-		return not(v1alpha1.ReasonStopped, "The machine is off, so it has no memory to save. It boots %s", p.whenAwake())
+		return requested(v1alpha1.ReasonStopped, "The machine is off, so it has no memory to save. It boots %s", p.whenAwake())
 	case server.State == backend.StateAsleep && p.wanted == v1alpha1.ActionAsleep:
-		return not(v1alpha1.ReasonAsleep, "The machine is asleep, as requested by %s. It wakes %s", p.by, p.whenAwake())
+		return requested(v1alpha1.ReasonAsleep, "The machine is asleep, as requested by %s. It wakes %s", p.by, p.whenAwake())
 	case server.State == backend.StateStopped, server.State == backend.StateAsleep:
 		return not(v1alpha1.ReasonStarting, "The machine is about to be started")
 	case server.State == backend.StatePaused:
-		return not(v1alpha1.ReasonPaused, "The machine is paused, as requested by spec.action")
+		return requested(v1alpha1.ReasonPaused, "The machine is paused, as requested by spec.action")
 	case server.State == backend.StateRunning && server.Message != "":
 		return not(v1alpha1.ReasonGuestHalted, "The machine is on, but its guest is halted: %s", server.Message)
 	case server.Agent == backend.AgentConnected:
@@ -229,7 +271,7 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 		"For an image without the QEMU guest agent, set spec.image.agent to false")
 }
 
-// summarizeServerConditions returns all conditions except Ready.
+// summarizeServerConditions returns the conditions that describe the server.
 func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation, p plan, ready metav1.Condition) []metav1.Condition {
 	server := observed.server
 	unknown := func(name string) metav1.Condition {

@@ -3,7 +3,6 @@ package virtualmachine
 import (
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -152,11 +151,7 @@ func (w *fixture) finishScenario(step int, reason string, check func(*fixture) b
 	}
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
-	phase, status := v1alpha1.PhaseActive, metav1.ConditionTrue
-	if reason != v1alpha1.ReasonGuestReady {
-		status = metav1.ConditionFalse
-	}
-	w.expect(phase, status, reason)
+	w.expect(v1alpha1.PhaseActive, isTrue, reason)
 	if check != nil && !check(w) {
 		w.Fatalf("step %d: status %+v", step, w.vm().Status)
 	}

@@ -27,8 +27,9 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	switch {
 	case errors.Is(actErr, backend.ErrInProgress):
 		outcome.Again = earliest(taskCheckInterval, p.requeueAfter)
-	case f == secretMissing, f == imageMissing, f == imageNotReady:
-		outcome.Again = earliest(kube.RejectedPause(is.LastTransitionTime.Time, p.now), p.requeueAfter)
+	case isRefused(f):
+		_, synchronized := kube.ConditionTransition(nil, status.Conditions, v1alpha1.ConditionSynchronized)
+		outcome.Again = earliest(kube.RejectedPause(synchronized.LastTransitionTime.Time, p.now), p.requeueAfter)
 	case f == backendUnavailable:
 		outcome.Again = earliest(unreachableInterval(vm, p.now), p.requeueAfter)
 	case isFailedAttempt(p, f) && !kube.IsStale(actErr):
@@ -48,6 +49,7 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 		if power != nil {
 			r.events.Normal(vm, power.reason, power.action, power.message)
 		}
+		r.recordSynchronizedEvent(vm, after)
 		r.recordDiskEvent(vm, after)
 		r.recordServiceEvent(vm, after)
 		r.recordRestoreEvent(vm, after)
@@ -76,7 +78,13 @@ func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus
 	power := stablePower(status)
 	return p.action == claim || p.action == recordEnd || p.action == recordRestart || p.action == completeRestart ||
 		hasNewSchedule(vm, status) || hasNewRestore(vm, status) || vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
-		isNews(was, is)
+		isNews(was, is) || !hasSameReason(&vm.Status, status, v1alpha1.ConditionSynchronized)
+}
+
+// hasSameReason reports whether a condition has the same reason in both statuses.
+func hasSameReason(before, after *v1alpha1.VirtualMachineStatus, condition string) bool {
+	was, is := kube.ConditionTransition(before.Conditions, after.Conditions, condition)
+	return was.Reason == is.Reason
 }
 
 // isNews reports whether a user is told of a condition by an event: each reset of a guest is news.

@@ -86,7 +86,7 @@ func TestMachineOfASnapshotOfAnotherNamespace(t *testing.T) {
 	w.do(w.client.Delete(t.Context(), gold))
 	w.change(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 }
 
 // A schedule keeps a snapshot that a machine of an allowed namespace waits for.

@@ -71,7 +71,7 @@ func TestLeaderOnAnotherHost(t *testing.T) {
 	w.collectOrphans(t.Context())
 	w.becomeLeader(first)
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls("Stop")
 
 	w.becomeLeader(second)

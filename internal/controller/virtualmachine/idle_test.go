@@ -108,7 +108,7 @@ func TestIdle(t *testing.T) {
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
 	want := "The machine is asleep, as requested by spec.idle. It wakes when someone connects to it, or when spec.wokenAt is set to the current time"
 	if got := w.vm().Status.Reason; got != want {
@@ -139,7 +139,7 @@ func TestIdle(t *testing.T) {
 	w.expectCalls("Sleep", "Sleep")
 	w.backend.Connect(w.uid())
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.change(woken(w.clock.Now()))
 	w.reconcileUntilStable()
 	w.expectCalls("Start")

@@ -34,8 +34,8 @@ func watchImages(c client.Reader) handler.EventHandler {
 		}
 		var waiting []reconcile.Request
 		for i := range machines.Items {
-			ready := meta.FindStatusCondition(machines.Items[i].Status.Conditions, v1alpha1.ConditionReady)
-			if ready != nil && strings.HasPrefix(ready.Reason, "Image") {
+			synchronized := meta.FindStatusCondition(machines.Items[i].Status.Conditions, v1alpha1.ConditionSynchronized)
+			if synchronized != nil && strings.HasPrefix(synchronized.Reason, "Image") {
 				waiting = append(waiting, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&machines.Items[i])})
 			}
 		}

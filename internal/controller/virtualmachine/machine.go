@@ -127,7 +127,7 @@ func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ba
 	return &backend.Seed{UserData: user, NetworkData: network}, nil
 }
 
-// newSeed returns the cloud-init data of a new machine. Unlike the data of an existing machine, it must be readable.
+// newSeed returns the cloud-init data of vm, as seed does. The error is a *backend.FieldError if the guest could not read it.
 func (r *Reconciler) newSeed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*backend.Seed, error) {
 	seed, err := r.seed(ctx, vm)
 	if err != nil {

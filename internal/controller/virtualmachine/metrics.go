@@ -326,11 +326,11 @@ func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, obs
 		runningSeconds.WithLabelValues(observed.name).Observe(age)
 		r.booting[after.UID] = true
 	}
-	if becameTrue(before, after, v1alpha1.ConditionReady) && r.booting[after.UID] {
+	if becameTrue(before, after, v1alpha1.ConditionGuestReady) && r.booting[after.UID] {
 		readySeconds.WithLabelValues(observed.name).Observe(age)
 		delete(r.booting, after.UID)
 	}
-	if begun, found := r.wakes[after.UID]; found && becameTrue(before, after, v1alpha1.ConditionReady) {
+	if begun, found := r.wakes[after.UID]; found && becameTrue(before, after, v1alpha1.ConditionGuestReady) {
 		wakeSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(begun, now))
 		delete(r.wakes, after.UID)
 	}

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -124,7 +125,7 @@ func TestPowerSchedule(t *testing.T) {
 
 	clock(0, 19)
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
 	if got, want := w.vm().Status.Reason, "The machine is asleep, as requested by spec.powerSchedule. It wakes at "+timestamp(at(1, 8)); got != want {
 		t.Errorf("the reason is %q, want %q", got, want)
@@ -181,7 +182,7 @@ func TestPowerSchedule(t *testing.T) {
 	w.reconcileUntilStable()
 	clock(7, 12)
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
 	if len(w.events()) > 0 || w.vm().Status.Restarts != 0 {
 		t.Errorf("a schedule counts as %d restarts", w.vm().Status.Restarts)
@@ -193,9 +194,10 @@ func TestInvalidPowerSchedule(t *testing.T) {
 	w := newFixture(t)
 	w.create(scheduled("0 8 * * *", "0 25 * * *", "Mars"))
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonInvalidSpec)
-	if reason := w.vm().Status.Reason; !strings.Contains(reason, "spec.powerSchedule.timeZone") {
-		t.Errorf("the reason is %q", reason)
+	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
+	w.expectSynchronized("False " + v1alpha1.ReasonInvalidSpec)
+	if is := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionSynchronized); !strings.Contains(is.Message, "spec.powerSchedule.timeZone") {
+		t.Errorf("the message is %q", is.Message)
 	}
 	w.expectCalls("Create", "Start")
 	w.change(scheduled("0 8 * * *", "", ""))

@@ -107,7 +107,7 @@ func (p *probers) follow(ctx context.Context, vm *v1alpha1.VirtualMachine, obser
 // wasReady reports whether the guest was ready in the present run.
 func wasReady(vm *v1alpha1.VirtualMachine, server *backend.Server) bool {
 	return vm.Status.Server != nil && vm.Status.Server.Run == server.Run &&
-		meta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionReady)
+		meta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionGuestReady)
 }
 
 // begin starts the task of a prober; p.mu is held.

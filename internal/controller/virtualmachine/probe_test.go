@@ -165,7 +165,7 @@ func TestProberOfANewManager(t *testing.T) {
 	p := &probers{clock: clocktesting.NewFakeClock(noon), notify: func(backend.Identity) {}, all: map[types.UID]*prober{}}
 	vm := newVM(hadServer, func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.ReadinessProbe = newProbe(tcp)
-		vm.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}
+		vm.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionGuestReady, Status: metav1.ConditionTrue}}
 	})
 	observed := observedServer(newServer(backend.StateRunning))
 	observed.driver = &probedDriver{Driver: fake.New(fake.Options{})}

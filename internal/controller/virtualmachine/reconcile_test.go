@@ -77,7 +77,7 @@ func TestPower(t *testing.T) {
 	w.createReady()
 	w.change(withAction(v1alpha1.ActionPaused))
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonPaused)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonPaused)
 	w.change(withAction(v1alpha1.ActionActive))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
@@ -89,7 +89,7 @@ func TestPower(t *testing.T) {
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopping)
 	w.backend.Release(backend.TaskStop)
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.change(withAction(v1alpha1.ActionActive))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
@@ -103,7 +103,7 @@ func TestCreatedStoppedIsNotStarted(t *testing.T) {
 	w := newFixture(t)
 	w.create(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls("Create")
 }
 
@@ -171,19 +171,21 @@ func TestGuestThatStopsByItself(t *testing.T) {
 		cause  backend.Cause
 		calls  []string
 		count  int32
+		ready  metav1.ConditionStatus
 		reason string
 	}{
-		{"killed, Always", v1alpha1.RestartAlways, backend.CauseHost, []string{"Start"}, 1, v1alpha1.ReasonGuestBooting},
-		{"powered off, OnFailure", v1alpha1.RestartOnFailure, backend.CauseGuestShutdown, nil, 0, v1alpha1.ReasonGuestStopped},
-		{"crashed, OnFailure", v1alpha1.RestartOnFailure, backend.CauseGuestPanic, []string{"Start"}, 1, v1alpha1.ReasonGuestBooting},
-		{"crashed, Never", v1alpha1.RestartNever, backend.CauseGuestPanic, nil, 0, v1alpha1.ReasonGuestStopped},
+		{"killed, Always", v1alpha1.RestartAlways, backend.CauseHost, []string{"Start"}, 1, isFalse, v1alpha1.ReasonGuestBooting},
+		{"powered off, OnFailure", v1alpha1.RestartOnFailure, backend.CauseGuestShutdown, nil, 0, isTrue, v1alpha1.ReasonGuestStopped},
+		{"powered off, Never", v1alpha1.RestartNever, backend.CauseGuestShutdown, nil, 0, isTrue, v1alpha1.ReasonGuestStopped},
+		{"crashed, OnFailure", v1alpha1.RestartOnFailure, backend.CauseGuestPanic, []string{"Start"}, 1, isFalse, v1alpha1.ReasonGuestBooting},
+		{"crashed, Never", v1alpha1.RestartNever, backend.CauseGuestPanic, nil, 0, isFalse, v1alpha1.ReasonGuestStopped},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newFixture(t)
 			w.createReady(policy(test.policy))
 			w.backend.Crash(w.uid(), test.cause, "as the test wants")
 			w.reconcileUntilStable()
-			w.expect(v1alpha1.PhaseActive, isFalse, test.reason)
+			w.expect(v1alpha1.PhaseActive, test.ready, test.reason)
 			w.expectCalls(test.calls...)
 			if got := w.vm().Status.Restarts; got != test.count {
 				t.Errorf("%d restarts are counted, want %d", got, test.count)
@@ -267,14 +269,14 @@ func TestAttemptsThatFail(t *testing.T) {
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	})
-	t.Run("what nobody can do is not tried again before the spec changes", func(t *testing.T) {
+	t.Run("what the driver refuses is tried again later, since a policy may have refused it", func(t *testing.T) {
 		w := newFixture(t)
 		w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Container: "debian"} })
 		for range 3 {
 			w.reconcile()
 		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonInvalidSpec)
-		if result := w.reconcile(); result.RequeueAfter != 0 {
+		if result := w.reconcile(); result.RequeueAfter < 10*time.Second {
 			t.Errorf("it is tried again after %v", result.RequeueAfter)
 		}
 	})
@@ -288,7 +290,7 @@ func TestAttemptsThatFail(t *testing.T) {
 		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonPowerFailed)
 		w.reconcileUntilStable()
-		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+		w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	})
 }
 
@@ -439,5 +441,87 @@ func TestCloudInit(t *testing.T) {
 	_, seed := w.backend.Machine(w.uid())
 	if diff := cmp.Diff(&backend.Seed{UserData: "#cloud-config", NetworkData: "version: 2"}, seed); diff != "" {
 		t.Errorf("seed (-want +got):\n%s", diff)
+	}
+}
+
+// A Secret whose data the guest could not read holds up the creation until it is corrected. No later start needs it.
+func TestSecretOfCloudInit(t *testing.T) {
+	w := newFixture(t)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "seed"}, StringData: map[string]string{"user-data": "#cloud-config\n- not a mapping"},
+	}
+	w.do(w.client.Create(t.Context(), secret))
+	from := func(name string) change {
+		return func(vm *v1alpha1.VirtualMachine) {
+			vm.Spec.CloudInit = &v1alpha1.CloudInit{UserDataFrom: &v1alpha1.SecretKey{Name: name, Key: "user-data"}}
+		}
+	}
+	w.create(from("seed"))
+	w.reconcileUntilStable()
+	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonInvalidSpec)
+	secret.StringData = map[string]string{"user-data": "#cloud-config\nhostname: a"}
+	w.do(w.client.Update(t.Context(), secret))
+	w.advance(w.reconcile().RequeueAfter)
+	w.reconcileUntilStable()
+	w.backend.Boot(w.uid())
+	w.reconcileUntilStable()
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+
+	w.do(w.client.Delete(t.Context(), secret))
+	restarted := func(synchronized string) {
+		t.Helper()
+		w.change(restartedAt(w.clock.Now()))
+		w.reconcileUntilStable()
+		w.backend.Boot(w.uid())
+		w.reconcileUntilStable()
+		w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+		w.expectSynchronized(synchronized)
+		if _, seed := w.backend.Machine(w.uid()); seed == nil || seed.UserData != "#cloud-config\nhostname: a" {
+			t.Errorf("the seed is %+v", seed)
+		}
+		w.advance(time.Minute)
+	}
+	restarted("True " + v1alpha1.ReasonSpecApplied)
+	w.change(from("another"))
+	w.reconcileUntilStable()
+	restarted("False " + v1alpha1.ReasonSecretMissing)
+}
+
+// A change that cannot be applied leaves a machine that runs as it is: ready, and in its Service.
+func TestChangesThatCannotBeApplied(t *testing.T) {
+	for name, test := range map[string]struct {
+		err   error
+		wants string
+	}{
+		"the driver refuses it": {&backend.FieldError{Field: "spec.resource.memory", Message: "too small"}, "False " + v1alpha1.ReasonInvalidSpec},
+		"it fails":              {errors.New("the disk is full"), "False " + v1alpha1.ReasonChangeFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newFixture(t)
+			w.createReady()
+			w.events()
+			w.expectSynchronized("True " + v1alpha1.ReasonSpecApplied)
+			w.backend.Fail("Reconfigure", test.err, test.err)
+			w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("64Mi") })
+			for range 2 {
+				_, _ = w.Reconcile(t.Context(), w.vm()) // its error is that of the driver
+				w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
+				w.expectSynchronized(test.wants)
+			}
+			if diff := cmp.Diff([]string{"Warning " + strings.TrimPrefix(test.wants, "False ")}, w.events()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			w.advance(time.Minute)
+			w.reconcileUntilStable()
+			w.expectSynchronized("True " + v1alpha1.ReasonSpecApplied)
+		})
+	}
+}
+
+func (w *fixture) expectSynchronized(want string) {
+	w.Helper()
+	is := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionSynchronized)
+	if got := fmt.Sprintf("%s %s", is.Status, is.Reason); got != want {
+		w.Errorf("Synchronized is %s: %s, want %s", got, is.Message, want)
 	}
 }

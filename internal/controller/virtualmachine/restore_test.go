@@ -220,7 +220,7 @@ func TestRestoreThatWaits(t *testing.T) {
 	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Restore.KeepCurrent = ptr.To(false) })
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, "")
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls("RestoreServer")
 	if n := len(w.previous()); n > 0 {
 		t.Errorf("%d snapshots that nobody wants", n)
@@ -231,7 +231,7 @@ func TestRestoreThatWaits(t *testing.T) {
 	w.takeSnapshots()
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls("RestoreServer")
 }
 
@@ -261,7 +261,7 @@ func TestRestoreIsWithdrawn(t *testing.T) {
 	w.backend.DelayRestore(w.uid(), "1")
 	w.reconcileUntilStable()
 	w.expectCalls("Create", "RestoreServer")
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.reconcileUntilStable()
 	w.expectCalls()
 }

@@ -117,7 +117,7 @@ func TestSnapshotsOnASchedule(t *testing.T) {
 	w.change(withAction(v1alpha1.ActionStopped))
 	third := at(6, 0) // nothing is deleted before the third is taken
 	w.expectSnapshots(first, second, third)
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.takeSnapshots()
 	w.reconcileUntilStable()
 	w.expectSnapshots(second, third)

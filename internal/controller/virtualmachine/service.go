@@ -61,9 +61,9 @@ func wakesOnConnection(server *backend.Server) bool {
 	return server != nil && server.State == backend.StateAsleep && server.Asleep != nil && server.Asleep.WakeOnConnection
 }
 
-// isServed reports whether connections to the server are answered: it is ready, or they wake it.
+// isServed reports whether connections to the server are answered: its guest is ready, or they wake it.
 func isServed(observed observation, status *v1alpha1.VirtualMachineStatus) bool {
-	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) || wakesOnConnection(observed.server)
+	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionGuestReady) || wakesOnConnection(observed.server)
 }
 
 // reachable returns where nodes reach the server; nil if they do not.
@@ -174,7 +174,7 @@ func serviceCondition(vm *v1alpha1.VirtualMachine, observed observation, ready b
 	case server != nil && server.Service != nil && server.Service.Error != "":
 		return not(v1alpha1.ReasonServiceUnreachable, "Nodes do not reach the machine: %s", server.Service.Error)
 	case !ready:
-		return not(v1alpha1.ReasonMachineNotReady, "The machine is not ready, so the Service does not lead to it")
+		return not(v1alpha1.ReasonMachineNotReady, "The guest is not ready, so the Service does not lead to it")
 	case reachable(observed) == nil:
 		return not(v1alpha1.ReasonMachineNotReady, "The ports are about to be forwarded")
 	}

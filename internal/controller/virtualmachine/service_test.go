@@ -38,7 +38,7 @@ func TestDecideService(t *testing.T) {
 	}
 	there := running(reachableAt("10.64.255.1"))
 	asWanted := serviceObjects{service: newService(vm), slice: newEndpointSlice(vm, there.server.Service, true)}
-	ready, unready := &v1alpha1.VirtualMachineStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: isTrue}}}, &v1alpha1.VirtualMachineStatus{}
+	ready, unready := &v1alpha1.VirtualMachineStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionGuestReady, Status: isTrue}}}, &v1alpha1.VirtualMachineStatus{}
 	for _, test := range []struct {
 		name     string
 		vm       *v1alpha1.VirtualMachine

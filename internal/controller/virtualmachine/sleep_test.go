@@ -26,7 +26,7 @@ func TestSleep(t *testing.T) {
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonFallingAsleep)
 	w.backend.Release(backend.TaskSleep)
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	status := w.vm().Status
 	if status.Server.State != v1alpha1.ServerAsleep || status.PrintableStatus != v1alpha1.StatusAsleep || status.Server.StartedAt != nil || status.Server.Usage != nil {
 		t.Errorf("the server is %+v, in a word %s", status.Server, status.PrintableStatus)
@@ -35,7 +35,7 @@ func TestSleep(t *testing.T) {
 	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("3Gi") })
 	w.restart()
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
 
 	w.change(withAction(v1alpha1.ActionActive))
@@ -53,13 +53,13 @@ func TestSleep(t *testing.T) {
 	w.reconcileUntilStable()
 	w.change(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls("Sleep", "Start", "Stop")
 
 	// A machine that is off has nothing to save.
 	w.change(withAction(v1alpha1.ActionAsleep))
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls()
 }
 
@@ -75,7 +75,7 @@ func TestSleepThatFails(t *testing.T) {
 	}
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonPowerFailed)
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonAsleep)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 }
 
 // A machine of QEMU sleeps while its host is off, and wakes without being asked.

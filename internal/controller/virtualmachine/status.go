@@ -34,11 +34,13 @@ func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr
 	ready := summarizeReady(vm, observed, p, &status, failure, actErr)
 	status.Phase = phaseOf(vm, observed, p, &status, ready.Reason)
 	status.PrintableStatus = printableStatus(status.Phase, ready.Reason)
+	guest := summarizeGuest(ready)
 	status.Reason = ready.Message
-	if ready.Status == metav1.ConditionTrue {
+	if guest.Status == metav1.ConditionTrue {
 		status.Reason = ""
 	}
-	for _, condition := range append(summarizeServerConditions(vm, observed, p, ready), ready) {
+	all := append(summarizeServerConditions(vm, observed, p, ready), ready, guest, summarizeSynchronized(vm, observed, p, failure, actErr))
+	for _, condition := range all {
 		condition.ObservedGeneration = vm.Generation
 		condition.LastTransitionTime = metav1.NewTime(p.now)
 		meta.SetStatusCondition(&status.Conditions, condition)
@@ -97,6 +99,12 @@ func failureOf(observed observation, actErr error) failure {
 		return backendUnavailable
 	}
 	return otherFailure
+}
+
+// isRefused reports whether the spec cannot be applied until something else is corrected: the spec itself, an object that it names, or a
+// policy. Since not all of these are watched, it is tried again.
+func isRefused(f failure) bool {
+	return f == invalidSpec || f == secretMissing || f == imageMissing || f == imageNotReady
 }
 
 // isFailedAttempt reports whether a call to create or start the server has failed with an

@@ -95,7 +95,10 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 
 func (m *machine) start(ctx context.Context, ctr *container.InspectResponse, wanted backend.Machine) error {
 	m.change(func(rec *record) {
-		rec.Machine, rec.SeedSum = wanted, seedSum(wanted.Seed)
+		rec.Machine = wanted
+		if !wanted.KeepsSeed {
+			rec.SeedSum = seedSum(wanted.Seed)
+		}
 		rec.Stop, rec.Failed, rec.AfterRun = nil, nil, runOf(ctr.State)
 	})
 	step("start noted")
@@ -105,8 +108,10 @@ func (m *machine) start(ctx context.Context, ctr *container.InspectResponse, wan
 			return err
 		}
 	}
-	if err := m.putSeed(ctx, wanted.Seed); err != nil {
-		return err
+	if !wanted.KeepsSeed {
+		if err := m.putSeed(ctx, wanted.Seed); err != nil {
+			return err
+		}
 	}
 	if err := m.restoreNetwork(ctx, ctr); err != nil {
 		return err

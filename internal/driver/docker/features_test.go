@@ -128,6 +128,11 @@ func TestSeed(t *testing.T) {
 	if diff := cmp.Diff(want, files()); diff != "" {
 		t.Errorf("new seed (-want +got):\n%s", diff)
 	}
+	machine.Seed, machine.KeepsSeed = nil, true
+	w.stop(0)
+	if got := w.start(machine).Pending; len(got) > 0 || files() != want {
+		t.Errorf("after a start that keeps the seed, %v are pending, and the files are\n%s", got, files())
+	}
 	w.remove(backend.DeleteOptions{})
 }
 

@@ -46,6 +46,9 @@ func (d *Driver) Create(_ context.Context, machine backend.Machine) error {
 
 // define sets the spec of a server.
 func (s *server) define(machine backend.Machine) {
+	if machine.KeepsSeed {
+		machine.Seed = s.seed
+	}
 	s.machine, s.configured, s.seed, s.Hash, s.Pending = machine, machine, machine.Seed, machine.Hash, nil
 }
 

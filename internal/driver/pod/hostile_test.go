@@ -192,11 +192,15 @@ func TestWhatATenantForgesConcernsNobodyElse(t *testing.T) {
 	c.deletesSnapshot(id)
 }
 
-// What a tenant writes into the Secret that the Pod of a machine mounts is gone at the next start, and the record is not in it.
+// What a tenant writes into the Secret that the Pod of a machine mounts is gone at the next start, which has the seed of the one before if it
+// is given no other. The record is not in that Secret.
 func TestTheSeedIsWrittenAgain(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
-	machine := c.running()
+	machine := c.machine(uuid.NewUUID())
+	machine.Seed = &backend.Seed{UserData: "#cloud-config", NetworkData: "version: 2"}
+	c.must("Create", c.driver.Create(t.Context(), machine))
+	c.start(machine)
 	seeds := c.api.CoreV1().Secrets(machine.Namespace)
 	seed, err := seeds.Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
 	if err != nil {
@@ -211,6 +215,7 @@ func TestTheSeedIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.stop(machine)
+	machine.Seed, machine.KeepsSeed = nil, true
 	c.start(machine)
 	if seed, err = seeds.Get(t.Context(), objectName(machine.UID), metav1.GetOptions{}); err != nil || cmp.Diff(want, seed.Data) != "" {
 		t.Errorf("it differs (%v):\n%s", err, cmp.Diff(want, seed.Data))

@@ -24,6 +24,9 @@ func (d *Driver) Start(ctx context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
+	if machine.KeepsSeed {
+		machine.Seed = seedOf(secret)
+	}
 	if rec.Fill != nil {
 		if err := d.awaitFill(ctx, rec); err != nil {
 			return err

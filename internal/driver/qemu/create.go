@@ -198,8 +198,10 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 		}
 		l.disks = append(l.disks, record)
 	}
-	if err := writeSeed(m.path(seedFile), &machine); err != nil {
-		return nil, err
+	if !machine.KeepsSeed {
+		if err := writeSeed(m.path(seedFile), &machine); err != nil {
+			return nil, err
+		}
 	}
 	published, err := m.d.hostPorts(machine.Ports, ports, nil)
 	if err != nil {
@@ -210,7 +212,9 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.def.Machine, m.def.Started, m.def.HostPorts, m.def.BootMemory = machine, &machine, published, machine.MemoryBytes
-	m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
+	if !machine.KeepsSeed {
+		m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
+	}
 	m.def.StopRun, m.def.Shape = "", l.shape()
 	m.def.ClockStopped, m.def.GuestWaits, m.def.MemoryShared, m.def.GuestForked = l.isInstant(), l.isInstant(), l.isInstant(), false
 	m.def.Booting = &booting{LogBytes: m.logBytes()}

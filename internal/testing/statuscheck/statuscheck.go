@@ -7,7 +7,10 @@ import (
 	"regexp"
 	"testing"
 
+	kstatus "github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
@@ -77,6 +80,19 @@ func Problems(object client.Object) []string {
 	}
 	if !seen["Ready"] {
 		wrong("condition Ready is missing")
+		return problems
+	}
+	// Tools such as Flux and Argo CD take an object for healthy if Ready is True, and wait otherwise.
+	want := kstatus.InProgressStatus
+	if meta.IsStatusConditionTrue(got.Status.Conditions, "Ready") {
+		want = kstatus.CurrentStatus
+	}
+	switch is, err := kstatus.Compute(&unstructured.Unstructured{Object: raw}); {
+	case object.GetDeletionTimestamp() != nil, got.Status.ObservedGeneration != generation: // they wait
+	case err != nil:
+		wrong("has no status for kstatus: %v", err)
+	case is.Status != want:
+		wrong("kstatus says %s: %s", is.Status, is.Message)
 	}
 	return problems
 }

@@ -43,6 +43,15 @@ func TestProblems(t *testing.T) {
 			[]string{"condition Ready is missing"},
 		},
 		{
+			"a condition has a name that other tools know",
+			func(f *v1alpha1.Foo) {
+				stalled := f.Status.Conditions[0]
+				stalled.Type = "Stalled"
+				f.Status.Conditions = append(f.Status.Conditions, stalled)
+			},
+			[]string{"kstatus says Failed: All is well"},
+		},
+		{
 			"a condition is duplicated",
 			func(f *v1alpha1.Foo) {
 				f.Status.Conditions = append(f.Status.Conditions, f.Status.Conditions[0])

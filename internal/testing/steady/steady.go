@@ -104,7 +104,7 @@ func (o *Objects) awaitSettledAnd(t testing.TB, also func() bool) {
 				if resource.Resource == "clusters" && conditionOf(object, "ControlPlaneAvailable") != "True" {
 					problems = append(problems, "a component of a cluster is still starting") // Ready is about its API only
 				}
-				if !isReady(object) {
+				if conditionOf(object, "Ready") != "True" {
 					problems = append(problems, fmt.Sprintf("%s %s: Ready is %s", resource.Resource, object.GetName(), conditionOf(object, "Ready")))
 				}
 			}
@@ -114,12 +114,6 @@ func (o *Objects) awaitSettledAnd(t testing.TB, also func() bool) {
 		}
 		return also() && len(problems) == 0
 	})
-}
-
-// isReady reports whether an object is ready, or stopped as specified.
-func isReady(object *unstructured.Unstructured) bool {
-	word := conditionOf(object, "Ready")
-	return word == "True" || word == "False Stopped"
 }
 
 // conditionOf returns the status of a condition, and its reason unless it is True.
@@ -200,7 +194,7 @@ func (o *Objects) WatchReady(t testing.TB) (flaps func() []string) {
 		client := o.client(t).Resource(resource)
 		running.Go(func() {
 			err := follow(ctx, client, func(object *unstructured.Unstructured, event watch.EventType) {
-				if o.isHere(object) && (event == watch.Deleted || !isReady(object)) {
+				if o.isHere(object) && (event == watch.Deleted || conditionOf(object, "Ready") != "True") {
 					note("%s %s: %s, Ready is %s", resource.Resource, object.GetName(), event, conditionOf(object, "Ready"))
 				}
 			})

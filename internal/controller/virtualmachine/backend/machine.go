@@ -49,6 +49,8 @@ type Machine struct {
 	Disks []Disk `json:"disks,omitempty"`
 	// Seed is the cloud-init data for the first boot; nil means none.
 	Seed *Seed `json:"-"` // may be secret: never serialized with this type
+	// KeepsSeed reports that the server keeps the cloud-init data that it has: Seed is not known. Only a start has it.
+	KeepsSeed bool `json:"-"`
 	// Ports of the guest to forward.
 	Ports []v1alpha1.Port `json:"ports,omitempty"`
 	// Network says who can reach the machine; nil means the machines of its namespace.

@@ -96,7 +96,7 @@ func decide(set *v1alpha1.VirtualMachineSet, seen observation, now time.Time) pl
 	unavailable, inProgress := int32(0), int32(0)
 	for number := range replicas(set) {
 		machine, other := seen.owned[number], seen.others[number]
-		available := machine != nil && isAvailable(machine)
+		available := machine != nil && isReady(machine)
 		if !available {
 			unavailable++
 		}
@@ -173,28 +173,15 @@ func compareBool(a, b bool) int {
 	return 1
 }
 
-// isAvailable reports whether a machine is ready, or at rest as its spec requests: a machine that is stopped or asleep, or whose guest
-// has powered itself off and is not restarted for that, does not hold up a roll-out.
-func isAvailable(machine *v1alpha1.VirtualMachine) bool {
-	if isReady(machine) {
-		return true
-	}
-	ready := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionReady)
-	if ready == nil || !isCurrent(machine) {
-		return false
-	}
-	switch ready.Reason {
-	case v1alpha1.ReasonStopped, v1alpha1.ReasonPaused, v1alpha1.ReasonAsleep:
-		return true
-	case v1alpha1.ReasonGuestStopped:
-		return machine.Spec.RestartPolicy == v1alpha1.RestartOnFailure // with Never, it may have crashed
-	}
-	return false
+// isReady reports whether a machine is as its present spec requests: also one that is stopped or asleep, and one whose change waits until
+// it is awake.
+func isReady(machine *v1alpha1.VirtualMachine) bool {
+	return isCurrent(machine) && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionReady) && !isChangeRefused(machine)
 }
 
-// isReady reports whether a machine is ready with its present spec.
-func isReady(machine *v1alpha1.VirtualMachine) bool {
-	return isCurrent(machine) && meta.IsStatusConditionTrue(machine.Status.Conditions, v1alpha1.ConditionReady)
+// isChangeRefused reports whether the present spec of a machine cannot be applied.
+func isChangeRefused(machine *v1alpha1.VirtualMachine) bool {
+	return meta.IsStatusConditionFalse(machine.Status.Conditions, v1alpha1.ConditionSynchronized)
 }
 
 // isCurrent reports whether the status of a machine describes its present spec.

@@ -58,8 +58,13 @@ func otherImage(machine *v1alpha1.VirtualMachine) { machine.Spec.Image = &v1alph
 func deleted(machine *v1alpha1.VirtualMachine) {
 	machine.DeletionTimestamp = &metav1.Time{Time: noon}
 }
-func onFailure(machine *v1alpha1.VirtualMachine) {
-	machine.Spec.RestartPolicy = v1alpha1.RestartOnFailure
+
+// refused is a machine that runs on, because its present spec cannot be applied.
+func refused(machine *v1alpha1.VirtualMachine) {
+	ready(machine)
+	meta.SetStatusCondition(&machine.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionSynchronized, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonInvalidSpec, Message: "Too little memory",
+	})
 }
 func foreign(machine *v1alpha1.VirtualMachine)  { machine.OwnerReferences = nil }
 func leftover(machine *v1alpha1.VirtualMachine) { machine.OwnerReferences[0].UID = "set-0" }
@@ -147,10 +152,8 @@ func TestDecideAndSummarize(t *testing.T) {
 		{"and the fixed template goes there first", three, machines{old, old, all(outdated, failed)}, nil, "update 2; waiting 2", "RollingOut", "3 2 0", ""},
 		{"a machine that is not ready is first, and no other is taken down", three, machines{all(outdated, failed), old, old}, nil, "update 0; waiting 2", "RollingOut", "3 2 0", ""},
 		{"all have failed: still one after the other", three, machines{all(outdated, failed), all(outdated, failed), all(outdated, failed)}, nil, "update 2; waiting 2", "RollingOut", "3 0 0", ""},
-		{"a machine that is asleep does not hold up the others", three, machines{old, old, notReady(v1alpha1.ReasonAsleep)}, nil, "update 1; waiting 1", "RollingOut", "3 2 1", ""},
-		{"nor one whose guest has powered itself off", three, machines{old, old, all(onFailure, notReady(v1alpha1.ReasonGuestStopped))}, nil, "update 1; waiting 1", "RollingOut", "3 2 1", ""},
-		{"but one that may have crashed does", three, machines{old, old, notReady(v1alpha1.ReasonGuestStopped)}, nil, "waiting 2", "RollingOut", "3 2 1", ""},
-		{"but is not ready", three, machines{ready, ready, notReady(v1alpha1.ReasonStopped)}, nil, "", "MachinesNotReady", "3 2 3", "It is Stopped"},
+		{"a machine refuses the new template: the roll-out stops", three, machines{old, old, refused}, nil, "waiting 2", "RolloutStopped", "3 2 1", `"web-2" has it and has failed: Too little memory`},
+		{"a machine whose guest has crashed holds up the others", three, machines{old, old, notReady(v1alpha1.ReasonGuestStopped)}, nil, "waiting 2", "RollingOut", "3 2 1", ""},
 		{"a name with another owner holds up a roll-out", three, machines{old, old, foreign}, nil, "taken 2; waiting 2", "ErrResourceExists", "2 2 0", ""},
 
 		{"the template requires a restart", three, machines{ready, ready, all(applied, restartRequired)}, nil, "restart 2", "RollingOut", "3 3 2", "1 of 3"},

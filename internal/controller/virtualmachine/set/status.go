@@ -90,13 +90,11 @@ func firstNotReady(set *v1alpha1.VirtualMachineSet, seen observation, p plan) (w
 		case !machine.DeletionTimestamp.IsZero():
 			text = "it is being deleted, and then created again"
 		default:
-			if text = strings.TrimSuffix(machine.Status.Reason, "."); text == "" || !isCurrent(machine) {
-				text = "it is being changed"
-			}
+			text = whyNotReady(machine)
 			switch _, due := p.due[number]; {
 			case due:
 				rank = 1
-			case isCurrent(machine) && machine.Status.Phase == v1alpha1.PhaseFailed:
+			case isCurrent(machine) && (machine.Status.Phase == v1alpha1.PhaseFailed || isChangeRefused(machine)):
 				rank = 3
 			}
 		}
@@ -105,6 +103,18 @@ func firstNotReady(set *v1alpha1.VirtualMachineSet, seen observation, p plan) (w
 		}
 	}
 	return which, why, best == 3
+}
+
+// whyNotReady returns why a machine is not ready.
+func whyNotReady(machine *v1alpha1.VirtualMachine) string {
+	text := machine.Status.Reason
+	if synchronized := meta.FindStatusCondition(machine.Status.Conditions, v1alpha1.ConditionSynchronized); isChangeRefused(machine) {
+		text = synchronized.Message
+	}
+	if text == "" || !isCurrent(machine) {
+		return "it is being changed"
+	}
+	return strings.TrimSuffix(text, ".")
 }
 
 // finish writes the status if it changed, and records a warning if Ready became False for a reason that requires a user. It returns
