@@ -82,7 +82,7 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 	switch {
 	case was.Reason != is.Reason && is.Reason == v1alpha1.ReasonStopped:
 		r.events.Normal(cluster, is.Reason, "Stop", is.Message)
-	case was.Status == metav1.ConditionTrue && is.Status == metav1.ConditionFalse && !isProgress(is.Reason):
+	case was.Reason == v1alpha1.ReasonAvailable && is.Status == metav1.ConditionFalse && !isProgress(is.Reason):
 		r.events.Warning(cluster, is.Reason, "Probe", is.Message)
 	case was.Status == metav1.ConditionFalse && is.Status == metav1.ConditionTrue:
 		r.events.Normal(cluster, is.Reason, "Probe", is.Message)

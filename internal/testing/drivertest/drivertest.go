@@ -198,6 +198,7 @@ func Run(t *testing.T, newBackend func(t *testing.T) Backend) {
 
 func testLife(f *fixture) {
 	machine := f.newMachine()
+	machine.Seed = &backend.Seed{UserData: "#cloud-config\n"}
 	f.create(machine)
 	created := f.observe(machine)
 	if created.Run != "" || created.ID == "" || created.Ended != nil || created.Hash != machine.Hash {
@@ -211,8 +212,14 @@ func testLife(f *fixture) {
 	if stopped.Ended == nil || stopped.Ended.Cause != backend.CauseRequested || stopped.Run != running.Run || !stopped.StartedAt.IsZero() {
 		f.Errorf("a server that was stopped: %+v, ended %+v", stopped, stopped.Ended)
 	}
-	if again := f.start(machine); again.Run == running.Run || again.Ended != nil {
+	kept := machine
+	kept.Seed, kept.KeepsSeed = nil, true
+	if again := f.start(kept); again.Run == running.Run || again.Ended != nil {
 		f.Errorf("the second run: %+v", again)
+	}
+	f.must("Reconfigure", func(ctx context.Context) error { return f.driver.Reconfigure(ctx, machine) })
+	if pending := f.observe(machine).Pending; slices.Contains(pending, "cloudInit") {
+		f.Errorf("a start that keeps the seed changed it: %v", pending)
 	}
 	harness.Eventually(f, "Watch reports the change", func() bool {
 		f.mu.Lock()
