@@ -78,13 +78,13 @@ func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus
 	power := stablePower(status)
 	return p.action == claim || p.action == recordEnd || p.action == recordRestart || p.action == completeRestart ||
 		hasNewSchedule(vm, status) || hasNewRestore(vm, status) || vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
-		isNews(was, is) || !hasSameReason(&vm.Status, status, v1alpha1.ConditionSynchronized)
+		isNews(was, is) || isRefusalNews(vm.Status.Conditions, status.Conditions)
 }
 
-// hasSameReason reports whether a condition has the same reason in both statuses.
-func hasSameReason(before, after *v1alpha1.VirtualMachineStatus, condition string) bool {
-	was, is := kube.ConditionTransition(before.Conditions, after.Conditions, condition)
-	return was.Reason == is.Reason
+// isRefusalNews reports whether a change of the spec cannot be applied from now on, or can be applied again.
+func isRefusalNews(before, after []metav1.Condition) bool {
+	was, is := kube.ConditionTransition(before, after, v1alpha1.ConditionSynchronized)
+	return was.Reason != is.Reason && (was.Status == metav1.ConditionFalse || is.Status == metav1.ConditionFalse)
 }
 
 // isNews reports whether a user is told of a condition by an event: each reset of a guest is news.
