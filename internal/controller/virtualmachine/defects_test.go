@@ -116,7 +116,7 @@ func TestDefectStoppedServersInvisible(t *testing.T) {
 	w.backend.Crash(w.uid(), backend.CauseGuestShutdown, "")
 	w.restart()
 	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestStopped)
+	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestStopped)
 	w.expectCalls()
 	if got := w.vm().Status.Server.State; got != v1alpha1.ServerStopped {
 		t.Errorf("the state is %q", got)
