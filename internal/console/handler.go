@@ -103,11 +103,12 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	var cookie, key string
 	if c.shared {
 		given := strings.TrimSpace(body.Token)
-		if err := c.authenticate(r.Context(), cmp.Or(bearer(r), given)); err != nil {
+		user, err := c.authenticate(r.Context(), cmp.Or(bearer(r), given))
+		if err != nil {
 			refuse(w, http.StatusUnauthorized, metav1.StatusReasonUnauthorized, err.Error())
 			return
 		}
-		cookie, key = c.sessions.beginAs(given)
+		cookie, key = c.sessions.beginAs(user, given)
 	} else {
 		ok := false
 		if cookie, key, ok = c.sessions.begin(body.Token); !ok {

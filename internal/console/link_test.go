@@ -2,6 +2,7 @@ package console
 
 import (
 	"encoding/base64"
+	"fmt"
 	"os"
 	"testing"
 	"time"
@@ -55,6 +56,29 @@ func TestUsedTokensAreForgotten(t *testing.T) {
 	}
 	if len(s.used) != 1 {
 		t.Errorf("%d used tokens are kept", len(s.used))
+	}
+}
+
+// Whoever logs in often ends only sessions of their own, also with many service accounts.
+func TestSessionsOfOneUserEndNoOthers(t *testing.T) {
+	now := time.Now()
+	s := newSessions(func() time.Time { now = now.Add(time.Second); return now })
+	cookie, key := s.beginAs("alice", "a")
+	for i := range 2 * maxAllSessions {
+		s.beginAs("mallory", "m")
+		s.beginAs(fmt.Sprintf("system:serviceaccount:games:%d", i), "m")
+	}
+	if token, ok := s.valid(cookie, key); !ok || token != "a" {
+		t.Errorf("the session of another user has ended")
+	}
+	if len(s.open) != 2*maxSessions+1 {
+		t.Errorf("%d sessions are open", len(s.open))
+	}
+	for i := range maxAllSessions {
+		s.beginAs(fmt.Sprint(i), "m")
+	}
+	if len(s.open) != maxAllSessions {
+		t.Errorf("%d sessions are open", len(s.open))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"crypto/subtle"
 	"encoding/base64"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 )
@@ -13,9 +14,10 @@ import (
 const (
 	// sessionIdle is the time after which an unused session ends. All end with the process.
 	sessionIdle = 12 * time.Hour
-	maxSessions = 64
-	// maxSharedSessions is the number of sessions of a console of many users.
-	maxSharedSessions = 1024
+	// maxSessions is the number of sessions of a user.
+	maxSessions = 16
+	// maxAllSessions is the number of sessions of all users of a shared console.
+	maxAllSessions = 1024
 )
 
 // digest is what is kept of a secret.
@@ -34,6 +36,8 @@ type sessions struct {
 type session struct {
 	key  digest
 	used time.Time
+	// owner is whose session it is, see ownerOf.
+	owner string
 	// token is that of a user of a shared console, "" if a proxy adds it to each request.
 	token string
 }
@@ -64,26 +68,40 @@ func (s *sessions) begin(token string) (cookie, key string, ok bool) {
 		return "", "", false
 	}
 	s.used[digestOf(token)] = made
-	cookie, key = s.add("", maxSessions)
+	cookie, key = s.add("", "")
 	return cookie, key, true
 }
 
 func (s *sessions) hasExpired(made time.Time) bool { return s.now().Sub(made) > tokenLifetime }
 
 // beginAs returns the two secrets of a session of a user with a token.
-func (s *sessions) beginAs(token string) (cookie, key string) {
+func (s *sessions) beginAs(user, token string) (cookie, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.add(token, maxSharedSessions)
+	return s.add(ownerOf(user), token)
 }
 
-// add begins a session. With too many, the one that was not used for longest ends.
-func (s *sessions) add(token string, most int) (cookie, key string) {
-	if len(s.open) >= most {
-		delete(s.open, s.idlest())
+// ownerOf returns whose session one of a user is. The service accounts of a namespace are one, because who may create one may create many.
+func ownerOf(user string) string {
+	if account, found := strings.CutPrefix(user, "system:serviceaccount:"); found {
+		namespace, _, _ := strings.Cut(account, ":")
+		return "system:serviceaccounts:" + namespace
+	}
+	return user
+}
+
+// add begins a session. If its owner has too many, the owner's session that was not used for longest ends: nobody ends those of others by
+// logging in often.
+func (s *sessions) add(owner, token string) (cookie, key string) {
+	isOwn := func(x *session) bool { return x.owner == owner }
+	if count, idlest := s.idlest(isOwn); count >= maxSessions {
+		delete(s.open, idlest)
+	}
+	if count, idlest := s.idlest(func(*session) bool { return true }); count >= maxAllSessions {
+		delete(s.open, idlest)
 	}
 	cookie, key = newSecret(), newSecret()
-	s.open[digestOf(cookie)] = &session{key: digestOf(key), used: s.now(), token: token}
+	s.open[digestOf(cookie)] = &session{key: digestOf(key), used: s.now(), owner: owner, token: token}
 	return cookie, key
 }
 
@@ -103,13 +121,16 @@ func (s *sessions) valid(cookie, key string) (token string, ok bool) {
 	return found.token, true
 }
 
-// idlest returns the cookie of the session that was not used for longest.
-func (s *sessions) idlest() (first digest) {
+// idlest returns how many sessions are among these, and the cookie of the one that was not used for longest.
+func (s *sessions) idlest(among func(*session) bool) (count int, first digest) {
 	var earliest time.Time
 	for cookie, x := range s.open {
-		if earliest.IsZero() || x.used.Before(earliest) {
+		if !among(x) {
+			continue
+		}
+		if count++; count == 1 || x.used.Before(earliest) {
 			first, earliest = cookie, x.used
 		}
 	}
-	return first
+	return count, first
 }
