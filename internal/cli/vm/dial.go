@@ -62,7 +62,7 @@ func awaited(vm *v1alpha1.VirtualMachine, port uint16, failed error) (string, er
 	if currentReason(vm) == v1alpha1.ReasonAsleep && apierrors.IsConflict(failed) {
 		return "", off(vm, "asleep", "wake") // the connection would have woken it otherwise
 	}
-	if !isReady(vm) {
+	if !isReady(vm) || currentReason(vm) == v1alpha1.ReasonAsleep {
 		return describeStatus(vm), nil
 	}
 	line := fmt.Sprintf("%s: port %d of the guest does not answer yet", vm.Name, port)
