@@ -67,7 +67,7 @@ func TestAwaited(t *testing.T) {
 		{"idle, woken by the connection", machineWith(yes, v1alpha1.ReasonAsleep, idle(nil)), 80, nil, "web: Asleep", ""},
 		{"asleep by schedule, and idle", machineWith(yes, v1alpha1.ReasonAsleep, idle(nil)), 80, conflict, "", "keelson vm wake web"},
 		{"its guest powered itself off", machineWith(no, v1alpha1.ReasonGuestStopped, nil), 80, conflict, "", "keelson vm restart web"},
-		{"was started just now", machineWith(yes, v1alpha1.ReasonStopped, func(vm *v1alpha1.VirtualMachine) { vm.Generation++ }), 80, conflict, "web: Stopped: Why", ""},
+		{"was started just now", machineWith(yes, v1alpha1.ReasonStopped, func(vm *v1alpha1.VirtualMachine) { vm.Generation++ }), 80, conflict, "web: Stopped", ""},
 		{"is being deleted", machineWith(yes, v1alpha1.ReasonGuestReady, func(vm *v1alpha1.VirtualMachine) { vm.DeletionTimestamp = ptr.To(metav1.Now()) }), 80, nil, "", "is being deleted"},
 		{"boots", machineWith(no, v1alpha1.ReasonGuestBooting, nil), 22, noAnswer, "web: GuestBooting: Why", ""},
 		{"a port without a server", machineWith(yes, v1alpha1.ReasonGuestReady, nil), 80, noAnswer, "web: port 80 of the guest does not answer yet", ""},
