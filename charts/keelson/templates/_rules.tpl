@@ -2,6 +2,12 @@
 {{- define "keelson.rules.namespaced" }}
 {{- if .Values.controllers.foo }}
 - apiGroups:
+  - ""
+  resources:
+  - pods
+  verbs:
+  - list
+- apiGroups:
   - apps
   resources:
   - deployments

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
@@ -68,6 +69,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/status,verbs=update
 // +kubebuilder:rbac:groups=samplecontroller.k8s.io,resources=foos/finalizers,verbs=update
 // +kubebuilder:rbac:groups=apps,resources=deployments,verbs=get;list;watch;create;patch;delete
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list
 // +kubebuilder:rbac:groups=events.k8s.io,resources=events,verbs=create;patch
 
 // Reconcile creates, repairs, replaces or deletes the Deployments of foo as its spec requires, and updates its status.
@@ -94,6 +96,8 @@ type observation struct {
 	owned []appsv1.Deployment
 	// other is a Deployment with the name of spec.deploymentName that this Foo does not control.
 	other *appsv1.Deployment
+	// podProblem is why a Pod of the Deployment does not become ready; empty if that is not known.
+	podProblem string
 }
 
 func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observation, error) {
@@ -105,8 +109,11 @@ func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observatio
 		return seen, fmt.Errorf("list the Deployments of Foo %s/%s: %w", foo.Namespace, foo.Name, err)
 	}
 	seen.owned = owned.Items
-	if seen.find(foo.Spec.DeploymentName) != nil {
-		return seen, nil
+	if current := seen.find(foo.Spec.DeploymentName); current != nil {
+		if nextPodCheck(foo, current, r.clock.Now()) == podCheckInterval {
+			seen.podProblem, err = r.observePods(ctx, foo)
+		}
+		return seen, err
 	}
 	var named appsv1.Deployment
 	key := client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}
@@ -120,6 +127,24 @@ func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observatio
 	}
 	seen.other = &named
 	return seen, nil
+}
+
+// maxPods is how many Pods of a Deployment are read: one with a problem says what is wrong with all.
+const maxPods = 20
+
+// observePods returns why a Pod of foo does not become ready. The status of the Deployment only has that after its progress deadline.
+func (r *Reconciler) observePods(ctx context.Context, foo *v1alpha1.Foo) (problem string, err error) {
+	var pods corev1.PodList
+	// From the API server: a cache would keep all Pods of the cluster for this.
+	if err := r.live.List(ctx, &pods, client.InNamespace(foo.Namespace), client.MatchingLabels(newSelector(foo)), client.Limit(maxPods)); err != nil {
+		return "", fmt.Errorf("list the Pods of Foo %s/%s: %w", foo.Namespace, foo.Name, err)
+	}
+	for i := range pods.Items {
+		if problem := kube.PodProblem(&pods.Items[i]); problem != "" && pods.Items[i].DeletionTimestamp.IsZero() {
+			return problem, nil
+		}
+	}
+	return "", nil
 }
 
 // find returns the owned Deployment with that name, or nil.

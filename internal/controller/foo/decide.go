@@ -4,6 +4,8 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -44,7 +46,16 @@ type plan struct {
 	// renamed are Deployments of an earlier spec.deploymentName. They are deleted when the
 	// Deployment with the current name is available.
 	renamed []*appsv1.Deployment
+	// again is when to look again without an event; zero means never.
+	again time.Duration
 }
+
+const (
+	// podPatience is the time that Pods have to become available before somebody looks what holds them up.
+	podPatience = 10 * time.Second
+	// podCheckInterval is the interval of that look.
+	podCheckInterval = 30 * time.Second
+)
 
 // acts reports whether the plan writes or deletes the Deployment of the current name.
 func (p plan) acts() bool { return p.action == create || p.action == repair || p.action == replace }
@@ -73,7 +84,26 @@ func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 		// Not earlier: the old Deployment serves until the new one is available.
 		p.renamed = seen.renamed(foo)
 	}
+	if p.action == keep {
+		p.again = nextPodCheck(foo, p.current, now)
+	}
 	return p
+}
+
+// nextPodCheck returns when to look at the Pods of a Deployment that does not become available: podCheckInterval if it is time for that now,
+// zero if there is nothing to look for.
+func nextPodCheck(foo *v1alpha1.Foo, current *appsv1.Deployment, now time.Time) time.Duration {
+	if isAvailable(foo, current) || stuckCause(current) != "" {
+		return 0
+	}
+	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue {
+		return podPatience
+	}
+	if left := podPatience - now.Sub(ready.LastTransitionTime.Time); left > 0 {
+		return left
+	}
+	return podCheckInterval
 }
 
 // renamed returns the owned Deployments with another name than spec.deploymentName.

@@ -91,7 +91,7 @@ func TestDecide(t *testing.T) {
 			name: "the Foo was renamed and the new Deployment is not available: the old one goes on serving",
 			foo:  renamedFoo,
 			seen: see(renamedFoo, ownedBy(foo), ownedBy(renamedFoo, unavailable)),
-			want: plan{action: keep, current: ownedBy(renamedFoo, unavailable)},
+			want: plan{action: keep, current: ownedBy(renamedFoo, unavailable), again: podPatience},
 		},
 		{
 			name: "the Foo was renamed and somebody scaled the new Deployment: the old one goes on serving",

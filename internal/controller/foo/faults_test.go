@@ -307,7 +307,7 @@ func TestNothingFlaps(t *testing.T) {
 	before := w.Object()
 	for n := range 10 {
 		w.Pass(kube.RejectedPause(noon, noon))
-		if result := w.ReconcileOnce(); result.RequeueAfter != 0 {
+		if result := w.ReconcileOnce(); result.RequeueAfter != podCheckInterval {
 			t.Errorf("look %d: again in %v", n, result.RequeueAfter)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -47,6 +48,40 @@ func TestTwoWritesUntilSteady(t *testing.T) {
 	foo := w.Object()
 	if foo.Status.AvailableReplicas != 3 || foo.Status.Selector != selectorText(foo) {
 		t.Errorf("status is %s", asJSON(foo.Status))
+	}
+}
+
+// What holds up a Pod is in Ready long before the progress deadline of the Deployment, and until it is solved.
+func TestAPodThatDoesNotBecomeReady(t *testing.T) {
+	w := newWorld(t)
+	foo := w.create()
+	w.Settle()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "web-1", Labels: newSelector(w.Object())},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "app", Image: "nope"}}},
+	}
+	w.Do(w.Client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "default"}}))
+	w.Do(w.Client.Create(t.Context(), pod))
+	report := func(state corev1.ContainerState) {
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "app", Image: "nope", State: state}}
+		w.Do(w.Client.Status().Update(t.Context(), pod))
+		w.Pass(podCheckInterval)
+		w.Settle()
+	}
+	report(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})
+	w.ExpectReady("False", v1alpha1.ReasonRolloutStuck)
+	if message := w.Object().Status.Conditions[0].Message; !strings.Contains(message, `Container "app" of Pod "web-1" waits: ImagePullBackOff`) {
+		t.Errorf("the message is %q", message)
+	}
+	report(corev1.ContainerState{Running: &corev1.ContainerStateRunning{}})
+	w.ExpectReady("False", v1alpha1.ReasonProgressing)
+	w.rollOut(foo.Spec.DeploymentName)
+	w.Settle()
+	w.ExpectReady("True", v1alpha1.ReasonAvailable)
+	w.Wrote()
+	w.Pass(time.Hour)
+	if wait := w.ReconcileOnce().RequeueAfter; wait != 0 {
+		t.Errorf("an available Deployment is looked at again after %v", wait)
 	}
 }
 

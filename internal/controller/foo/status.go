@@ -1,6 +1,7 @@
 package foo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func summarizeReady(foo *v1alpha1.Foo, seen observation, p plan, actErr error) m
 		return not(v1alpha1.ReasonProgressing, "Deployment %q of an earlier Foo with this name is about to be deleted; a new one is created afterwards", name)
 	}
 	if !isAvailable(foo, p.current) {
-		if cause := stuckCause(p.current); cause != "" {
+		if cause := cmp.Or(stuckCause(p.current), seen.podProblem); cause != "" {
 			return not(v1alpha1.ReasonRolloutStuck, "Deployment %q is stuck: %s. To see the events of its Pods, run: kubectl describe pods --namespace %s --selector %s",
 				name, cause, foo.Namespace, selectorText(foo))
 		}
@@ -124,7 +125,7 @@ func isNoProgress(condition appsv1.DeploymentCondition) bool {
 func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alpha1.FooStatus, p plan, actErr error) (reconcile.Result, error) {
 	was, is := kube.ConditionTransition(foo.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, is)
-	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts()}
+	outcome := kube.Outcome{Urgent: isUrgent(was, is), Err: actErr, Acted: p.acts(), Again: p.again}
 	switch {
 	case errors.Is(actErr, kube.ErrNotOwned):
 		// The deletion of the other Deployment triggers the next reconcile.

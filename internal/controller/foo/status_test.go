@@ -56,6 +56,12 @@ func TestSummarize(t *testing.T) {
 				"To see the events of its Pods, run: kubectl describe pods --namespace market --selector " + selectorText(foo)},
 		},
 		{
+			name: "a Pod does not become ready",
+			seen: withProblem(see(foo, ownedBy(foo, unavailable)), `Container "app" of Pod "web-1" waits: ImagePullBackOff, image "nope"`), available: 2,
+			want: metav1.Condition{Status: "False", Reason: "RolloutStuck", Message: `Deployment "web" is stuck: Container "app" of Pod "web-1" waits: ImagePullBackOff, image "nope". ` +
+				"To see the events of its Pods, run: kubectl describe pods --namespace market --selector " + selectorText(foo)},
+		},
+		{
 			name: "the Deployment was stuck before it was changed",
 			seen: see(foo, ownedBy(foo, unavailable, stuck(appsv1.DeploymentReplicaFailure, "True", "FailedCreate", "exceeded quota"),
 				func(d *appsv1.Deployment) { d.Generation = 2 })), available: 2,
@@ -138,6 +144,11 @@ func TestSummarize(t *testing.T) {
 			}
 		})
 	}
+}
+
+func withProblem(seen observation, problem string) observation {
+	seen.podProblem = problem
+	return seen
 }
 
 func TestSummarizeKeepsTheTimeOfTheTransition(t *testing.T) {

@@ -49,7 +49,7 @@ type ClusterStatusApplyConfiguration struct {
 	// Generation of the Cluster that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// Conditions of the cluster. Provisioned is True if the spec is applied, Ready if
-	// the API of the cluster is ready.
+	// the API responds or the cluster is stopped as requested.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -46,7 +46,7 @@ type VirtualMachineStatusApplyConfiguration struct {
 	LastEndedRun *string `json:"lastEndedRun,omitempty"`
 	// Generation of the VirtualMachine that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions of the machine. Ready is True if the guest is ready.
+	// Conditions of the machine. Ready is True if the machine is as requested.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
