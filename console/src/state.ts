@@ -24,7 +24,7 @@ export const toneOf: Record<State, Tone> = { ready: 'good', progress: 'busy', re
 
 const words: Record<string, Tone> = {
   Running: 'good', Active: 'good', Provisioned: 'good', Succeeded: 'good', Complete: 'good', True: 'good',
-  Failed: 'bad', Unknown: 'bad', False: 'bad',
+  Failed: 'bad', Unschedulable: 'bad', Unknown: 'bad', False: 'bad',
   Creating: 'busy', Booting: 'busy', Stopping: 'busy', Terminating: 'busy', Pending: 'busy', Provisioning: 'busy', Deleting: 'busy',
   Stopped: 'calm', Paused: 'calm', Asleep: 'calm', Suspended: 'calm',
 };

@@ -72,7 +72,7 @@ export const texts = {
   clocks: { Skipped: 'its time is skipped that day: it runs right after', First: 'its time occurs twice that day: the first one', Second: 'its time occurs twice that day: the second one' },
   attention: 'Needs attention',
   nothingWrong: 'Nothing: every object is ready.',
-  partlyKnown: 'Nothing that you may see.',
+  partlyKnown: 'Nothing you can view.',
   more: (n: number) => `and ${n.toLocaleString('en')} more`,
   noStatus: 'NoStatus',
   noStatusHint: 'No controller has reported a status yet.',

@@ -23,7 +23,7 @@ type remedy struct {
 var reasonTables = []struct{ file, heading, plural string }{
 	{"virtualmachine.md", "Conditions", "virtualmachines"},
 	{"disks.md", "When a change does not complete", "virtualmachines"},
-	{"disks.md", "A disk with a life of its own", "virtualdisks"},
+	{"disks.md", "VirtualDisks", "virtualdisks"},
 	{"images.md", "Conditions", "virtualmachineimages"},
 	{"snapshots.md", "Conditions", "virtualmachinesnapshots"},
 	{"virtualmachinesets.md", "Conditions", "virtualmachinesets"},

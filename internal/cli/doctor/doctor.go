@@ -22,7 +22,7 @@ func New() *cobra.Command {
 	output := "text"
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Show what this host lacks for which feature",
+		Short: "Check this host's prerequisites",
 		Long:  long,
 		Args:  usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -27,7 +27,7 @@ func newFork() *cobra.Command {
 	var memory bool
 	cmd := &cobra.Command{
 		Use:   "fork NAME",
-		Short: "Make new machines of a machine",
+		Short: "Clone a machine",
 		Long: `Make a new machine, or with --number several, with the spec of a machine and copies of its disks, as they are now
 or in a snapshot. Each boots with a name, an address and keys of its own. VirtualDisks stay with their machine.
 

@@ -110,7 +110,7 @@ func summarizeReady(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr
 	case p.action == lost:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "%s", seen.state.Lost)
 	case p.action == keep:
-		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonDiskAvailable, "The disk is as specified. A machine has it that names it: spec.disks[].virtualDisk")
+		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonDiskAvailable, "The disk is as specified. Attach it to a machine with spec.disks[].virtualDisk")
 	case created && seen.state.AttachedTo != nil:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown by the machine %s: see its condition DisksReady", seen.state.AttachedTo.Name)
 	case created:
