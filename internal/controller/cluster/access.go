@@ -79,6 +79,8 @@ func (l *Locator) Connect(ctx context.Context, name string) (types.UID, *rest.Co
 		return "", nil, fmt.Errorf("%w: it is being provisioned; wait for its condition Ready", ErrNotReachable)
 	case ready.Status != metav1.ConditionTrue:
 		return "", nil, fmt.Errorf("%w: it is not Ready (%s): %s", ErrNotReachable, ready.Reason, ready.Message)
+	case ready.Reason == v1alpha1.ReasonStopped:
+		return "", nil, fmt.Errorf("%w: %s", ErrNotReachable, ready.Message)
 	}
 	l.mu.Lock()
 	found, isKnown := l.known[cluster.UID]

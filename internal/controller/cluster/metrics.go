@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -82,9 +81,8 @@ func (m *measures) probed(cluster string, took time.Duration, ok bool) {
 
 // observed updates the metrics after a status was written.
 func (m *measures) observed(cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus, now time.Time) {
-	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ConditionReady)
-	if meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady) &&
-		(was == nil || was.Status == metav1.ConditionUnknown) && cluster.Status.Version == "" {
+	was, is := kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
+	if is.Reason == v1alpha1.ReasonAvailable && (was.Status == "" || was.Status == metav1.ConditionUnknown) && cluster.Status.Version == "" {
 		m.provisioning.WithLabelValues(string(status.Engine)).Observe(kube.Seconds(cluster.CreationTimestamp.Time, now))
 	}
 }

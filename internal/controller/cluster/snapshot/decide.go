@@ -73,7 +73,7 @@ func decide(s *v1alpha1.ClusterSnapshot, seen observation, now time.Time) plan {
 		p.action, p.requeueAfter = missing, waitInterval
 	case !isLocal(seen.cluster):
 		p.action, p.requeueAfter = unsupported, waitInterval
-	case !isRunning(seen.cluster) || !meta.IsStatusConditionTrue(seen.cluster.Status.Conditions, v1alpha1.ConditionReady):
+	case !isRunning(seen.cluster) || seen.cluster.Status.Phase == v1alpha1.PhaseStopped || !meta.IsStatusConditionTrue(seen.cluster.Status.Conditions, v1alpha1.ConditionReady):
 		p.action, p.requeueAfter = wait, waitInterval
 	default:
 		p.action = take
