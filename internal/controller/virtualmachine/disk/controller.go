@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/tracing"
@@ -28,9 +28,6 @@ import (
 
 // Name is the name of this controller in logs, metrics and events.
 const Name = "virtualdisk"
-
-// callTimeout limits each call of a driver.
-const callTimeout = 10 * time.Second
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualDisk")
 
@@ -97,20 +94,7 @@ func watchStore(store Store) source.Source {
 
 // Reconcile creates or grows a disk, or removes it when no machine has it.
 func (r *Reconciler) Reconcile(ctx context.Context, disk *v1alpha1.VirtualDisk) (reconcile.Result, error) {
-	seen, err := r.observe(ctx, disk)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	plan := decide(disk, seen, r.clock.Now())
-	kube.LogAction(ctx, plan.action)
-	if plan.action == released {
-		return reconcile.Result{}, nil
-	}
-	actErr := r.act(ctx, disk, seen, plan)
-	if plan.action == remove && actErr == nil {
-		return reconcile.Result{}, nil // the object is gone
-	}
-	return r.finish(ctx, disk, summarize(disk, seen, plan, actErr), plan, actErr)
+	return external.Reconcile[*v1alpha1.VirtualDisk, observation](ctx, r.client, r, disk, r.clock.Now())
 }
 
 // observation is the state that a reconcile is based on.
@@ -126,8 +110,8 @@ type observation struct {
 	err   error
 }
 
-// observe asks the driver for the state of a disk. A returned error is one of the API.
-func (r *Reconciler) observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (observation, error) {
+// Observe implements external.Kind: it asks the driver for the state of a disk. A returned error is one of the API.
+func (r *Reconciler) Observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (observation, error) {
 	var seen observation
 	cluster, err := r.cluster.UID(ctx)
 	if err != nil {
@@ -147,7 +131,7 @@ func (r *Reconciler) observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (o
 		seen.elsewhere = true
 		return seen, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := external.Call(ctx)
 	defer cancel()
 	state, err := seen.store.ObserveDisk(ctx, seen.id)
 	switch {

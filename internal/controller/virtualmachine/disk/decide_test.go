@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 )
 
@@ -50,63 +51,63 @@ func TestDecideAndSummarize(t *testing.T) {
 		disk   *v1alpha1.VirtualDisk
 		seen   observation
 		actErr error
-		action action
+		action external.Action
 		ready  string // status and reason
 		says   string // part of the message of Ready, or of Deleting if the disk is being deleted
 	}{
-		{"nothing was done before the finalizer and the host are recorded", newDisk(unclaimed), observation{}, nil, claim, "False Creating", "being created"},
-		{"a status that was lost is written again", newDisk(hostless), observation{}, nil, claim, "False Creating", "being created"},
-		{"it is created", newDisk(nil), observation{}, nil, ensure, "False Creating", "being created"},
-		{"it is being downloaded", newDisk(nil), observation{state: &backend.DiskState{Busy: true, Progress: "half"}}, nil, wait, "False Creating", "Half"},
-		{"it is there", newDisk(nil), observation{state: &complete}, nil, keep, "True DiskAvailable", "as specified"},
-		{"it has failed", newDisk(nil), observation{state: &backend.DiskState{Failure: errors.New("no space"), FailedAt: now}}, nil, backOff, "False CreateFailed", "No space. The next attempt is at"},
+		{"nothing was done before the finalizer and the host are recorded", newDisk(unclaimed), observation{}, nil, external.Claim, "False Creating", "being created"},
+		{"a status that was lost is written again", newDisk(hostless), observation{}, nil, external.Claim, "False Creating", "being created"},
+		{"it is created", newDisk(nil), observation{}, nil, external.Ensure, "False Creating", "being created"},
+		{"it is being downloaded", newDisk(nil), observation{state: &backend.DiskState{Busy: true, Progress: "half"}}, nil, external.Wait, "False Creating", "Half"},
+		{"it is there", newDisk(nil), observation{state: &complete}, nil, external.Keep, "True DiskAvailable", "as specified"},
+		{"it has failed", newDisk(nil), observation{state: &backend.DiskState{Failure: errors.New("no space"), FailedAt: now}}, nil, external.BackOff, "False CreateFailed", "No space. The next attempt is at"},
 		{
 			"the next attempt is due", newDisk(nil), observation{state: &backend.DiskState{Failure: errors.New("no space"), FailedAt: now.Add(-time.Hour)}},
-			nil, ensure, "False Creating", "being created",
+			nil, external.Ensure, "False Creating", "being created",
 		},
-		{"it grows", newDisk(nil), observation{state: &small}, nil, ensure, "False Growing", "being grown"},
+		{"it grows", newDisk(nil), observation{state: &small}, nil, external.Ensure, "False Growing", "being grown"},
 		{
 			"its machine grows it", newDisk(nil), observation{state: &backend.DiskState{Created: true, SizeBytes: 1, AttachedTo: owner}},
-			nil, ensure, "False Growing", "by the machine web",
+			nil, external.Ensure, "False Growing", "by the machine web",
 		},
 		{
 			"it could not be grown", newDisk(nil), observation{state: &backend.DiskState{Created: true, SizeBytes: 1, Failure: errors.New("no"), FailedAt: now}},
-			nil, backOff, "False GrowFailed", "No. The next",
+			nil, external.BackOff, "False GrowFailed", "No. The next",
 		},
-		{"its file is gone", newDisk(wasCreated), observation{state: &backend.DiskState{Created: true, Lost: "gone"}}, nil, lost, "False DiskLost", "Gone"},
-		{"its folder is gone: it is not created anew", newDisk(wasCreated), observation{}, nil, lost, "False DiskLost", "restore the state directory"},
-		{"another host has it", newDisk(nil), observation{elsewhere: true}, nil, refuse, "False OnAnotherHost", "forget-host=id"},
-		{"there is no driver", newDisk(nil), observation{err: fmt.Errorf("%w: add qemu", backend.ErrMissing)}, nil, unreachable, "False DriverMissing", "add qemu"},
-		{"the driver does not answer", newDisk(nil), observation{err: backend.ErrUnavailable}, nil, unreachable, "Unknown BackendUnavailable", "Keelson retries"},
-		{"its image is not possible", newDisk(nil), observation{}, &backend.FieldError{Field: "spec.image.path"}, ensure, "False InvalidSpec", "spec.image.path"},
-		{"its image is missing", newDisk(nil), observation{}, image.ErrMissing, ensure, "False ImageMissing", "missing"},
-		{"its image is not ready", newDisk(nil), observation{}, image.ErrNotReady, ensure, "False ImageNotReady", "not ready"},
-		{"its source is missing", newDisk(nil), observation{}, backend.ErrSourceMissing, ensure, "False SourceMissing", "no such disk"},
-		{"its source is not ready", newDisk(nil), observation{}, backend.ErrSourceNotReady, ensure, "False SourceNotReady", "not ready"},
-		{"its source is in use", newDisk(nil), observation{}, backend.ErrSourceInUse, ensure, "False SourceInUse", "in use"},
-		{"it is deleted", newDisk(deleted), observation{state: &complete}, nil, remove, "False Terminating", "being deleted"},
+		{"its file is gone", newDisk(wasCreated), observation{state: &backend.DiskState{Created: true, Lost: "gone"}}, nil, external.Lost, "False DiskLost", "Gone"},
+		{"its folder is gone: it is not created anew", newDisk(wasCreated), observation{}, nil, external.Lost, "False DiskLost", "restore the state directory"},
+		{"another host has it", newDisk(nil), observation{elsewhere: true}, nil, external.Refuse, "False OnAnotherHost", "forget-host=id"},
+		{"there is no driver", newDisk(nil), observation{err: fmt.Errorf("%w: add qemu", backend.ErrMissing)}, nil, external.Unreachable, "False DriverMissing", "add qemu"},
+		{"the driver does not answer", newDisk(nil), observation{err: backend.ErrUnavailable}, nil, external.Unreachable, "Unknown BackendUnavailable", "Keelson retries"},
+		{"its image is not possible", newDisk(nil), observation{}, &backend.FieldError{Field: "spec.image.path"}, external.Ensure, "False InvalidSpec", "spec.image.path"},
+		{"its image is missing", newDisk(nil), observation{}, image.ErrMissing, external.Ensure, "False ImageMissing", "missing"},
+		{"its image is not ready", newDisk(nil), observation{}, image.ErrNotReady, external.Ensure, "False ImageNotReady", "not ready"},
+		{"its source is missing", newDisk(nil), observation{}, backend.ErrSourceMissing, external.Ensure, "False SourceMissing", "no such disk"},
+		{"its source is not ready", newDisk(nil), observation{}, backend.ErrSourceNotReady, external.Ensure, "False SourceNotReady", "not ready"},
+		{"its source is in use", newDisk(nil), observation{}, backend.ErrSourceInUse, external.Ensure, "False SourceInUse", "in use"},
+		{"it is deleted", newDisk(deleted), observation{state: &complete}, nil, external.Remove, "False Terminating", "being deleted"},
 		{
 			"a machine has it", newDisk(deleted), observation{state: &backend.DiskState{Created: true, SizeBytes: 1, AttachedTo: owner}},
-			backend.ErrDiskInUse, remove, "False Terminating", "until the machine web lets the disk go",
+			backend.ErrDiskInUse, external.Remove, "False Terminating", "until the machine web lets the disk go",
 		},
-		{"it is busy", newDisk(deleted), observation{state: &complete}, backend.ErrInProgress, remove, "False Terminating", "not busy"},
-		{"it cannot be deleted", newDisk(deleted), observation{state: &complete}, errors.New("read-only"), remove, "False Terminating", "Read-only. Keelson retries"},
-		{"the driver of a disk is missing", newDisk(deleted), observation{err: backend.ErrMissing}, nil, unreachable, "False Terminating", "waits for the driver"},
+		{"it is busy", newDisk(deleted), observation{state: &complete}, backend.ErrInProgress, external.Remove, "False Terminating", "not busy"},
+		{"it cannot be deleted", newDisk(deleted), observation{state: &complete}, errors.New("read-only"), external.Remove, "False Terminating", "Read-only. Keelson retries"},
+		{"the driver of a disk is missing", newDisk(deleted), observation{err: backend.ErrMissing}, nil, external.Unreachable, "False Terminating", "waits for the driver"},
 		{
 			"there never was one", newDisk(func(d *v1alpha1.VirtualDisk) { deleted(d); hostless(d) }), observation{err: backend.ErrMissing},
-			nil, remove, "False Terminating", "waits for the driver",
+			nil, external.Remove, "False Terminating", "waits for the driver",
 		},
-		{"another host deletes it", newDisk(deleted), observation{elsewhere: true}, nil, refuse, "False Terminating", "run the manager on that host"},
-		{"nothing is left to do", newDisk(func(d *v1alpha1.VirtualDisk) { deleted(d); unclaimed(d) }), observation{}, nil, released, "False Terminating", "being deleted"},
+		{"another host deletes it", newDisk(deleted), observation{elsewhere: true}, nil, external.Refuse, "False Terminating", "run the manager on that host"},
+		{"nothing is left to do", newDisk(func(d *v1alpha1.VirtualDisk) { deleted(d); unclaimed(d) }), observation{}, nil, external.Released, "False Terminating", "being deleted"},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			test.seen.host = here
-			p := decide(test.disk, test.seen, now)
-			if p.action != test.action {
-				t.Errorf("action is %s, want %s", p.action, test.action)
+			p := external.Decide(facts(test.disk, test.seen), now)
+			if p.Action != test.action {
+				t.Errorf("action is %s, want %s", p.Action, test.action)
 			}
-			if p.requeueAfter <= 0 {
-				t.Errorf("requeued after %v", p.requeueAfter)
+			if p.RequeueAfter <= 0 {
+				t.Errorf("requeued after %v", p.RequeueAfter)
 			}
 			status := summarize(test.disk, test.seen, p, test.actErr)
 			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
@@ -22,10 +23,10 @@ import (
 const allocatedStep = 20
 
 // summarize returns the status of a disk, given the observation, the plan, and the error of carrying it out.
-func summarize(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr error) v1alpha1.VirtualDiskStatus {
+func summarize(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) v1alpha1.VirtualDiskStatus {
 	status := *disk.Status.DeepCopy()
 	status.ObservedGeneration = disk.Generation
-	if p.action == claim && actErr == nil || seen.state != nil {
+	if p.Action == external.Claim && actErr == nil || seen.state != nil {
 		status.Host = &seen.host
 	}
 	if state := seen.state; state != nil {
@@ -44,7 +45,7 @@ func summarize(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr erro
 	}
 	for _, condition := range []metav1.Condition{ready, summarizeDeleting(disk, seen, p, actErr)} {
 		condition.ObservedGeneration = disk.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.now)
+		condition.LastTransitionTime = metav1.NewTime(p.Now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status
@@ -80,7 +81,7 @@ var failureReasons = []struct {
 }
 
 // summarizeReady returns the condition Ready of a disk that is not being deleted.
-func summarizeReady(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr error) metav1.Condition {
+func summarizeReady(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) metav1.Condition {
 	err := actErr
 	if err == nil {
 		err = seen.err
@@ -101,15 +102,15 @@ func summarizeReady(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr
 	switch {
 	case err != nil && !kube.IsStale(err):
 		return newCondition(metav1.ConditionFalse, failed, "%v. Keelson retries", err)
-	case p.action == backOff:
-		return newCondition(metav1.ConditionFalse, failed, "%v. The next attempt is at %s", seen.state.Failure, p.nextAttempt.UTC().Format(time.RFC3339))
-	case p.action == refuse:
+	case p.Action == external.BackOff:
+		return newCondition(metav1.ConditionFalse, failed, "%v. The next attempt is at %s", seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
+	case p.Action == external.Refuse:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", describeHosts(disk, seen))
-	case p.action == lost && seen.state == nil:
+	case p.Action == external.Lost && seen.state == nil:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "The host does not have the disk any more: restore the state directory of the manager, or delete the VirtualDisk")
-	case p.action == lost:
+	case p.Action == external.Lost:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "%s", seen.state.Lost)
-	case p.action == keep:
+	case p.Action == external.Keep:
 		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonDiskAvailable, "The disk is as specified. Attach it to a machine with spec.disks[].virtualDisk")
 	case created && seen.state.AttachedTo != nil:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown by the machine %s: see its condition DisksReady", seen.state.AttachedTo.Name)
@@ -130,7 +131,7 @@ func describeHosts(disk *v1alpha1.VirtualDisk, seen observation) string {
 }
 
 // summarizeDeleting returns the condition Deleting.
-func summarizeDeleting(disk *v1alpha1.VirtualDisk, seen observation, p plan, actErr error) metav1.Condition {
+func summarizeDeleting(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) metav1.Condition {
 	deleting := newCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The disk is not being deleted")
 	switch {
 	case disk.DeletionTimestamp.IsZero():
@@ -145,7 +146,7 @@ func summarizeDeleting(disk *v1alpha1.VirtualDisk, seen observation, p plan, act
 		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits until the disk is not busy any more")
 	case actErr != nil:
 		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
-	case p.action == refuse:
+	case p.Action == external.Refuse:
 		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%s", describeHosts(disk, seen))
 	case seen.err != nil:
 		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits for the driver: %v", seen.err)
@@ -169,18 +170,19 @@ func waits(err error) bool {
 	return false
 }
 
-// finish writes the status if it changed, then records events.
-func (r *Reconciler) finish(ctx context.Context, disk *v1alpha1.VirtualDisk, status v1alpha1.VirtualDiskStatus, p plan, actErr error) (reconcile.Result, error) {
+// Finish implements external.Kind: it writes the status if it changed, then records events.
+func (r *Reconciler) Finish(ctx context.Context, disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) (reconcile.Result, error) {
+	status := summarize(disk, seen, p, actErr)
 	was, is := kube.ConditionTransition(disk.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, is)
 	wasDeleting, deleting := kube.ConditionTransition(disk.Status.Conditions, status.Conditions, v1alpha1.ConditionDeleting)
 	outcome := kube.Outcome{
-		Urgent: p.action == claim || was.Status != is.Status || wasDeleting.Reason != deleting.Reason || disk.Status.AttachedTo != status.AttachedTo,
-		Again:  p.requeueAfter,
+		Urgent: p.Action == external.Claim || was.Status != is.Status || wasDeleting.Reason != deleting.Reason || disk.Status.AttachedTo != status.AttachedTo,
+		Again:  p.RequeueAfter,
 	}
 	switch {
 	case waits(actErr):
-		outcome.Again = waitInterval
+		outcome.Again = external.WaitInterval
 	case !errors.Is(actErr, backend.ErrInvalid):
 		outcome.Err = actErr
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/tracing"
@@ -28,9 +28,6 @@ import (
 
 // Name is the name of this controller in logs, metrics and events.
 const Name = "virtualmachineimage"
-
-// callTimeout limits each call of a driver.
-const callTimeout = 10 * time.Second
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImage")
 
@@ -123,20 +120,7 @@ func watchStore(store Store) source.Source {
 
 // Reconcile imports an image, or removes it when no machine names it.
 func (r *Reconciler) Reconcile(ctx context.Context, image *v1alpha1.VirtualMachineImage) (reconcile.Result, error) {
-	seen, err := r.observe(ctx, image)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	plan := decide(image, seen, r.clock.Now())
-	kube.LogAction(ctx, plan.action)
-	if plan.action == released {
-		return reconcile.Result{}, nil
-	}
-	actErr := r.act(ctx, image, seen, plan)
-	if plan.action == remove && actErr == nil {
-		return reconcile.Result{}, nil // the object is gone
-	}
-	return r.finish(ctx, image, summarize(image, seen, plan, actErr), plan, actErr)
+	return external.Reconcile[*v1alpha1.VirtualMachineImage, observation](ctx, r.client, r, image, r.clock.Now())
 }
 
 // observation is the state that a reconcile is based on.
@@ -151,9 +135,9 @@ type observation struct {
 	err   error
 }
 
-// observe finds the users of an image and asks the driver for its state. A returned error is one of
+// Observe implements external.Kind: it finds the users of an image and asks the driver for its state. A returned error is one of
 // the API.
-func (r *Reconciler) observe(ctx context.Context, image *v1alpha1.VirtualMachineImage) (observation, error) {
+func (r *Reconciler) Observe(ctx context.Context, image *v1alpha1.VirtualMachineImage) (observation, error) {
 	var seen observation
 	var machines v1alpha1.VirtualMachineList
 	if err := r.client.List(ctx, &machines, client.MatchingFields{Field: image.Name}); err != nil {
@@ -167,7 +151,7 @@ func (r *Reconciler) observe(ctx context.Context, image *v1alpha1.VirtualMachine
 		seen.store = nil
 		return seen, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := external.Call(ctx)
 	defer cancel()
 	state, err := seen.store.ObserveImage(ctx, identify(image))
 	switch {

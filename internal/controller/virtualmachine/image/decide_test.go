@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 )
 
 var now = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
@@ -48,7 +49,7 @@ func TestDecideAndSummarize(t *testing.T) {
 	away := fmt.Errorf("driver qemu: %w", backend.ErrUnavailable)
 	ready := &backend.ImageState{Ready: true, Format: "qcow2", AllocatedBytes: 1<<20 + 1, VirtualBytes: 4 << 30}
 	type result struct {
-		Action               action
+		Action               external.Action
 		Again                time.Duration
 		Ready                metav1.ConditionStatus
 		Reason, Message      string
@@ -64,89 +65,89 @@ func TestDecideAndSummarize(t *testing.T) {
 	}{
 		{
 			name: "nothing is imported before the finalizer is there", image: newImage(unclaimed),
-			want: result{claim, checkInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
+			want: result{external.Claim, external.CheckInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
 		},
 		{
 			name: "the import begins", image: newImage(),
-			want: result{fetch, checkInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
+			want: result{external.Ensure, external.CheckInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
 		},
 		{
 			name: "the progress of the download shows", image: newImage(), seen: observation{state: &backend.ImageState{Progress: "50 % of 2 MiB"}},
-			want: result{wait, checkInterval, "False", "Importing", "50 % of 2 MiB", "False", "NotDeleting", ""},
+			want: result{external.Wait, external.CheckInterval, "False", "Importing", "50 % of 2 MiB", "False", "NotDeleting", ""},
 		},
 		{
 			name: "machines can use it; its size is rounded up", image: newImage(), seen: observation{state: ready},
-			want: result{keep, checkInterval, "True", "Imported", "Machines can use the image: spec.image.name", "False", "NotDeleting", "2Mi of 4Gi"},
+			want: result{external.Keep, external.CheckInterval, "True", "Imported", "Machines can use the image: spec.image.name", "False", "NotDeleting", "2Mi of 4Gi"},
 		},
 		{
 			name: "a new manager finds it again: nothing changes", image: newImage(was("True", "Imported", here)),
-			want: result{fetch, checkInterval, "True", "Imported", "Before", "False", "NotDeleting", ""},
+			want: result{external.Ensure, external.CheckInterval, "True", "Imported", "Before", "False", "NotDeleting", ""},
 		},
 		{
 			name: "a manager on another host imports it there", image: newImage(was("True", "Imported", v1alpha1.Host{Driver: "qemu", ID: "2"})),
-			want: result{fetch, checkInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
+			want: result{external.Ensure, external.CheckInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
 		},
 		{
 			name: "the file was lost, and is downloaded again", image: newImage(was("True", "Imported", here)),
 			seen: observation{state: &backend.ImageState{Progress: "being downloaded"}},
-			want: result{wait, checkInterval, "False", "Importing", "Being downloaded", "False", "NotDeleting", ""},
+			want: result{external.Wait, external.CheckInterval, "False", "Importing", "Being downloaded", "False", "NotDeleting", ""},
 		},
 		{
 			name: "the first failure is retried soon", image: newImage(),
 			seen: observation{state: &backend.ImageState{Failure: broken, FailedAt: now.Add(-4 * time.Second)}},
-			want: result{backOff, 6 * time.Second, "False", "ImportFailed", "No route to host. The next attempt is at 2026-05-04T12:00:06Z", "False", "NotDeleting", ""},
+			want: result{external.BackOff, 6 * time.Second, "False", "ImportFailed", "No route to host. The next attempt is at 2026-05-04T12:00:06Z", "False", "NotDeleting", ""},
 		},
 		{
 			name: "the backoff is over", image: newImage(), seen: observation{state: &backend.ImageState{Failure: broken, FailedAt: now.Add(-10 * time.Second)}},
-			want: result{fetch, checkInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
+			want: result{external.Ensure, external.CheckInterval, "False", "Importing", "The image is being imported", "False", "NotDeleting", ""},
 		},
 		{
 			name: "what fails for long is retried rarely", image: newImage(was("False", "ImportFailed", here)),
 			seen: observation{state: &backend.ImageState{Failure: broken, FailedAt: now}},
-			want: result{backOff, 5 * time.Minute, "False", "ImportFailed", "No route to host. The next attempt is at 2026-05-04T12:05:00Z", "False", "NotDeleting", ""},
+			want: result{external.BackOff, 5 * time.Minute, "False", "ImportFailed", "No route to host. The next attempt is at 2026-05-04T12:05:00Z", "False", "NotDeleting", ""},
 		},
 		{
 			name: "a file that is not allowed", image: newImage(), actErr: &backend.FieldError{Field: "spec.path", Message: "is outside"},
-			want: result{fetch, checkInterval, "False", "InvalidSpec", "Not possible: spec.path: is outside", "False", "NotDeleting", ""},
+			want: result{external.Ensure, external.CheckInterval, "False", "InvalidSpec", "Not possible: spec.path: is outside", "False", "NotDeleting", ""},
 		},
 		{
 			name: "no driver", image: newImage(), seen: observation{err: missing},
-			want: result{unreachable, checkInterval, "False", "DriverMissing", "Driver is missing: install QEMU", "False", "NotDeleting", ""},
+			want: result{external.Unreachable, external.CheckInterval, "False", "DriverMissing", "Driver is missing: install QEMU", "False", "NotDeleting", ""},
 		},
 		{
 			name: "the driver does not respond", image: newImage(), seen: observation{err: away},
-			want: result{unreachable, checkInterval, "Unknown", "BackendUnavailable",
+			want: result{external.Unreachable, external.CheckInterval, "Unknown", "BackendUnavailable",
 				"The state of the image is unknown: driver qemu: backend does not answer. Keelson retries", "False", "NotDeleting", ""},
 		},
 		{
 			name: "a deletion waits for machines", image: newImage(deleted), seen: observation{state: ready, users: []string{"a/1", "a/2", "b/1", "b/2", "b/3"}},
-			want: result{inUse, checkInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "False",
+			want: result{external.InUse, external.CheckInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "False",
 				"InUse: The deletion waits until no machine names the image: a/1, a/2, b/1 and 2 more", ""},
 		},
 		{
 			name: "nobody uses it any more", image: newImage(deleted), seen: observation{state: ready},
-			want: result{remove, checkInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True", "Removing: The image is being removed", ""},
+			want: result{external.Remove, external.WaitInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True", "Removing: The image is being removed", ""},
 		},
 		{
 			name: "without a driver there is nothing to remove", image: newImage(deleted), seen: observation{err: missing},
-			want: result{remove, checkInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True",
+			want: result{external.Remove, external.WaitInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True",
 				"Removing: The deletion waits for the driver: driver is missing: install QEMU", ""},
 		},
 		{
 			name: "a driver that does not respond may have it", image: newImage(deleted), seen: observation{err: away},
-			want: result{unreachable, checkInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True",
+			want: result{external.Unreachable, external.CheckInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True",
 				"Removing: The deletion waits for the driver: driver qemu: backend does not answer", ""},
 		},
 		{
 			name: "somebody else's finalizer", image: newImage(deleted, unclaimed),
-			want: result{released, checkInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True", "Removing: The image is being removed", ""},
+			want: result{external.Released, external.CheckInterval, "False", "Terminating", "The image is being deleted: no new machine can use it", "True", "Removing: The image is being removed", ""},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.seen.host = here
-			p := decide(test.image, test.seen, now)
+			p := external.Decide(facts(test.image, test.seen), now)
 			status := summarize(test.image, test.seen, p, test.actErr)
-			got := result{Action: p.action, Again: p.requeueAfter}
+			got := result{Action: p.Action, Again: p.RequeueAfter}
 			if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c != nil {
 				got.Ready, got.Reason, got.Message = c.Status, c.Reason, c.Message
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -22,15 +23,15 @@ const namedUsers = 3
 
 // summarize returns the status of an image, given the observation, the plan, and the error of carrying
 // it out.
-func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p plan, actErr error) v1alpha1.VirtualMachineImageStatus {
+func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p external.Plan, actErr error) v1alpha1.VirtualMachineImageStatus {
 	status := *image.Status.DeepCopy()
 	status.ObservedGeneration = image.Generation
 	status.Users = int32(min(len(seen.users), 1<<30)) //nolint:gosec // bounded
 	wasHere := status.Host != nil && *status.Host == seen.host
-	if p.action == claim || p.action == fetch || seen.state != nil {
+	if p.Action == external.Claim || p.Action == external.Ensure || seen.state != nil {
 		status.Host = &seen.host
 	}
-	if p.action == keep {
+	if p.Action == external.Keep {
 		status.Format = seen.state.Format
 		status.Size, status.VirtualSize = mebibytes(seen.state.AllocatedBytes), mebibytes(seen.state.VirtualBytes)
 	}
@@ -46,7 +47,7 @@ func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p plan, ac
 	}
 	for _, condition := range []metav1.Condition{ready, summarizeDeleting(image, seen, p, actErr)} {
 		condition.ObservedGeneration = image.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.now)
+		condition.LastTransitionTime = metav1.NewTime(p.Now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status
@@ -64,7 +65,7 @@ func newCondition(status metav1.ConditionStatus, reason, message string, args ..
 }
 
 // summarizeReady returns the condition Ready of an image that is not being deleted.
-func summarizeReady(seen observation, p plan, actErr error) metav1.Condition {
+func summarizeReady(seen observation, p external.Plan, actErr error) metav1.Condition {
 	err := actErr
 	if err == nil {
 		err = seen.err
@@ -80,23 +81,23 @@ func summarizeReady(seen observation, p plan, actErr error) metav1.Condition {
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. Keelson retries", err)
 	}
 	switch {
-	case p.action == backOff:
+	case p.Action == external.BackOff:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. The next attempt is at %s",
-			seen.state.Failure, p.nextAttempt.UTC().Format(time.RFC3339))
-	case p.action == keep:
+			seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
+	case p.Action == external.Keep:
 		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonImported, "Machines can use the image: spec.image.name")
-	case p.action == wait && seen.state.Progress != "":
+	case p.Action == external.Wait && seen.state.Progress != "":
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "%s", seen.state.Progress)
 	}
 	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "The image is being imported")
 }
 
 // summarizeDeleting returns the condition Deleting.
-func summarizeDeleting(image *v1alpha1.VirtualMachineImage, seen observation, p plan, actErr error) metav1.Condition {
+func summarizeDeleting(image *v1alpha1.VirtualMachineImage, seen observation, p external.Plan, actErr error) metav1.Condition {
 	deleting := newCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The image is not being deleted")
 	switch {
 	case image.DeletionTimestamp.IsZero():
-	case p.action == inUse:
+	case p.Action == external.InUse:
 		deleting = newCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse, "The deletion waits until no machine names the image: %s", describeUsers(seen.users))
 	case actErr != nil:
 		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
@@ -117,12 +118,13 @@ func describeUsers(users []string) string {
 	return strings.Join(users, ", ")
 }
 
-// finish writes the status if it changed, then records events.
-func (r *Reconciler) finish(ctx context.Context, image *v1alpha1.VirtualMachineImage, status v1alpha1.VirtualMachineImageStatus, p plan, actErr error) (reconcile.Result, error) {
+// Finish implements external.Kind: it writes the status if it changed, then records events.
+func (r *Reconciler) Finish(ctx context.Context, image *v1alpha1.VirtualMachineImage, seen observation, p external.Plan, actErr error) (reconcile.Result, error) {
+	status := summarize(image, seen, p, actErr)
 	was, is := kube.ConditionTransition(image.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, is)
 	wasDeleting, deleting := kube.ConditionTransition(image.Status.Conditions, status.Conditions, v1alpha1.ConditionDeleting)
-	outcome := kube.Outcome{Urgent: was.Status != is.Status || wasDeleting.Reason != deleting.Reason, Again: p.requeueAfter}
+	outcome := kube.Outcome{Urgent: was.Status != is.Status || wasDeleting.Reason != deleting.Reason, Again: p.RequeueAfter}
 	if !errors.Is(actErr, backend.ErrInvalid) {
 		outcome.Err = actErr
 	}

@@ -4,48 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// act carries out the plan.
-func (r *Reconciler) act(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan) error {
-	calling, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
-	switch p.action {
-	case claim:
-		if slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) {
-			return nil // the status records the host
+// Ensure implements external.Kind: it takes the snapshot.
+func (r *Reconciler) Ensure(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot, seen observation) error {
+	if err := r.checkLive(ctx, s); err != nil {
+		return err
+	}
+	of := backend.Source{Server: seen.of, Memory: s.Spec.Memory}
+	err := seen.store.TakeSnapshot(ctx, seen.id, of)
+	if errors.Is(err, backend.ErrNotRunning) && s.Labels[v1alpha1.LabelScheduledBy] != "" {
+		of.Memory = false // a machine that is off is whole without
+		if again := seen.store.TakeSnapshot(ctx, seen.id, of); !errors.Is(again, backend.ErrNoDisks) {
+			err = again
 		}
-		return kube.SetFinalizers(ctx, r.client, s, append(slices.Clone(s.Finalizers), v1alpha1.SnapshotFinalizer))
-	case take:
-		if err := r.checkLive(ctx, s); err != nil {
-			return err
-		}
-		of := backend.Source{Server: seen.of, Memory: s.Spec.Memory}
-		err := seen.store.TakeSnapshot(calling, seen.id, of)
-		if errors.Is(err, backend.ErrNotRunning) && s.Labels[v1alpha1.LabelScheduledBy] != "" {
-			of.Memory = false // a machine that is off is whole without
-			if again := seen.store.TakeSnapshot(calling, seen.id, of); !errors.Is(again, backend.ErrNoDisks) {
-				err = again
-			}
-		}
-		if err != nil {
-			return fmt.Errorf("take the snapshot %s/%s: %w", s.Namespace, s.Name, err)
-		}
-	case remove:
-		if seen.store != nil {
-			if err := seen.store.DeleteSnapshot(calling, seen.id); err != nil {
-				return fmt.Errorf("delete the snapshot %s/%s: %w", s.Namespace, s.Name, err)
-			}
-		}
-		log.FromContext(ctx).Info("Deleted the snapshot")
-		return kube.SetFinalizers(ctx, r.client, s, slices.DeleteFunc(slices.Clone(s.Finalizers), func(f string) bool { return f == v1alpha1.SnapshotFinalizer }))
+	}
+	if err != nil {
+		return fmt.Errorf("take the snapshot %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return nil
+}
+
+// Delete implements external.Kind.
+func (r *Reconciler) Delete(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot, seen observation) error {
+	if seen.store == nil {
+		return nil
+	}
+	if err := seen.store.DeleteSnapshot(ctx, seen.id); err != nil {
+		return fmt.Errorf("delete the snapshot %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/tracing"
@@ -25,9 +25,6 @@ import (
 
 // Name is the name of this controller in logs, metrics and events.
 const Name = "virtualmachinesnapshot"
-
-// callTimeout limits each call of a driver.
-const callTimeout = 10 * time.Second
 
 var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSnapshot")
 
@@ -94,20 +91,7 @@ func watchStore(store Store) source.Source {
 
 // Reconcile takes a snapshot once, and removes it when the VirtualMachineSnapshot is deleted.
 func (r *Reconciler) Reconcile(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) (reconcile.Result, error) {
-	seen, err := r.observe(ctx, s)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	plan := decide(s, seen, r.clock.Now())
-	kube.LogAction(ctx, plan.action)
-	if plan.action == released {
-		return reconcile.Result{}, nil
-	}
-	actErr := r.act(ctx, s, seen, plan)
-	if plan.action == remove && actErr == nil {
-		return reconcile.Result{}, nil // the object is gone
-	}
-	return r.finish(ctx, s, summarize(s, seen, plan, actErr), plan, actErr)
+	return external.Reconcile[*v1alpha1.VirtualMachineSnapshot, observation](ctx, r.client, r, s, r.clock.Now())
 }
 
 // observation is the state that a reconcile is based on.
@@ -127,8 +111,8 @@ type observation struct {
 	err   error
 }
 
-// observe asks the driver for the state of a snapshot. A returned error is one of the API.
-func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) (observation, error) {
+// Observe implements external.Kind: it asks the driver for the state of a snapshot. A returned error is one of the API.
+func (r *Reconciler) Observe(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) (observation, error) {
 	seen := observation{id: backend.SnapshotIdentity{UID: s.UID, Namespace: s.Namespace, Name: s.Name}}
 	recorded := s.Status.Host
 	if s.Status.TakenAt == nil && s.DeletionTimestamp.IsZero() {
@@ -160,7 +144,7 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.VirtualMachineSnap
 		seen.elsewhere = recorded
 		return seen, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	ctx, cancel := external.Call(ctx)
 	defer cancel()
 	state, err := seen.store.ObserveSnapshot(ctx, seen.id)
 	switch {

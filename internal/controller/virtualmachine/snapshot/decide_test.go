@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 )
 
 var (
@@ -56,38 +57,38 @@ func TestDecideAndSummarize(t *testing.T) {
 		snapshot *v1alpha1.VirtualMachineSnapshot
 		seen     observation
 		actErr   error
-		action   action
+		action   external.Action
 		ready    string // status and reason
 		says     string // part of the message
 	}{
-		{"there is no machine", newSnapshot(unclaimed, hostless), observation{}, nil, missing, "False MachineMissing", "no VirtualMachine web"},
-		{"the machine is being deleted", newSnapshot(), of(going, nil), nil, missing, "False MachineMissing", "no VirtualMachine web"},
-		{"the machine has no host yet", newSnapshot(unclaimed, hostless), observation{machine: web}, nil, notCreated, "False MachineNotCreated", "no disks yet"},
-		{"the finalizer and the host come first", newSnapshot(unclaimed, hostless), of(web, nil), nil, claim, "False SnapshotInProgress", "being taken"},
-		{"it is taken", newSnapshot(), of(web, nil), nil, take, "False SnapshotInProgress", "being taken"},
-		{"the machine is not complete", newSnapshot(), of(web, nil), fmt.Errorf("take: %w", backend.ErrNotCreated), take, "False MachineNotCreated", "no disks yet"},
-		{"the machine has no disks", newSnapshot(), of(web, nil), fmt.Errorf("take: %w", backend.ErrNoDisks), take, "False InvalidSpec", "no disks"},
-		{"the machine has no memory", newSnapshot(withMemory), of(web, nil), fmt.Errorf("take: %w", backend.ErrNotRunning), take, "False MachineNotRunning", "start it"},
-		{"its memory cannot be in a snapshot", newSnapshot(withMemory), of(web, nil), fmt.Errorf("%w: it has UEFI firmware", backend.ErrInvalid), take, "False InvalidSpec", "UEFI"},
-		{"it is in progress", newSnapshot(), of(web, &backend.SnapshotState{Busy: true, Progress: "half"}), nil, wait, "False SnapshotInProgress", "Half"},
-		{"the last attempt failed", newSnapshot(), of(web, failed), nil, backOff, "False SnapshotFailed", "No space. The next attempt"},
-		{"the attempt was ended with its manager", newSnapshot(), of(web, &backend.SnapshotState{}), nil, take, "False SnapshotInProgress", "being taken"},
-		{"it is complete, and its machine is gone", newSnapshot(), of(nil, taken), nil, keep, "True SnapshotTaken", "The snapshot of the machine web is taken"},
-		{"a file is gone", newSnapshot(wasTaken), of(nil, &backend.SnapshotState{Taken: true, Lost: "the file is missing"}), nil, lost, "False SnapshotLost", "The file is missing"},
-		{"everything is gone, and it is not taken again", newSnapshot(wasTaken), of(web, nil), nil, lost, "False SnapshotLost", "restore the state directory"},
-		{"another host has it", newSnapshot(), observation{machine: web, host: here, elsewhere: &other}, nil, refuse, "False OnAnotherHost", "there (other)"},
-		{"the driver is away", newSnapshot(), observation{machine: web, err: backend.ErrUnavailable}, nil, unreachable, "Unknown BackendUnavailable", "unknown"},
-		{"the driver takes none", newSnapshot(), observation{machine: web, err: backend.ErrMissing}, nil, unreachable, "False DriverMissing", ""},
-		{"it is deleted", newSnapshot(deleted), of(nil, taken), fmt.Errorf("a machine is being made of it: %w", backend.ErrInProgress), remove, "False Terminating", "The deletion waits: a machine"},
-		{"it is deleted on another host", newSnapshot(deleted), observation{host: here, elsewhere: &other}, nil, refuse, "False Terminating", "there (other)"},
-		{"it is deleted, and the driver is away", newSnapshot(deleted), observation{err: backend.ErrUnavailable}, nil, unreachable, "False Terminating", "Keelson retries"},
-		{"it is deleted, and was never taken", newSnapshot(deleted, hostless), observation{}, nil, remove, "", ""},
-		{"it is deleted, and somebody else has a finalizer", newSnapshot(deleted, unclaimed), observation{}, nil, released, "", ""},
+		{"there is no machine", newSnapshot(unclaimed, hostless), observation{}, nil, external.Await, "False MachineMissing", "no VirtualMachine web"},
+		{"the machine is being deleted", newSnapshot(), of(going, nil), nil, external.Await, "False MachineMissing", "no VirtualMachine web"},
+		{"the machine has no host yet", newSnapshot(unclaimed, hostless), observation{machine: web}, nil, external.Await, "False MachineNotCreated", "no disks yet"},
+		{"the finalizer and the host come first", newSnapshot(unclaimed, hostless), of(web, nil), nil, external.Claim, "False SnapshotInProgress", "being taken"},
+		{"it is taken", newSnapshot(), of(web, nil), nil, external.Ensure, "False SnapshotInProgress", "being taken"},
+		{"the machine is not complete", newSnapshot(), of(web, nil), fmt.Errorf("take: %w", backend.ErrNotCreated), external.Ensure, "False MachineNotCreated", "no disks yet"},
+		{"the machine has no disks", newSnapshot(), of(web, nil), fmt.Errorf("take: %w", backend.ErrNoDisks), external.Ensure, "False InvalidSpec", "no disks"},
+		{"the machine has no memory", newSnapshot(withMemory), of(web, nil), fmt.Errorf("take: %w", backend.ErrNotRunning), external.Ensure, "False MachineNotRunning", "start it"},
+		{"its memory cannot be in a snapshot", newSnapshot(withMemory), of(web, nil), fmt.Errorf("%w: it has UEFI firmware", backend.ErrInvalid), external.Ensure, "False InvalidSpec", "UEFI"},
+		{"it is in progress", newSnapshot(), of(web, &backend.SnapshotState{Busy: true, Progress: "half"}), nil, external.Wait, "False SnapshotInProgress", "Half"},
+		{"the last attempt failed", newSnapshot(), of(web, failed), nil, external.BackOff, "False SnapshotFailed", "No space. The next attempt"},
+		{"the attempt was ended with its manager", newSnapshot(), of(web, &backend.SnapshotState{}), nil, external.Ensure, "False SnapshotInProgress", "being taken"},
+		{"it is complete, and its machine is gone", newSnapshot(), of(nil, taken), nil, external.Keep, "True SnapshotTaken", "The snapshot of the machine web is taken"},
+		{"a file is gone", newSnapshot(wasTaken), of(nil, &backend.SnapshotState{Taken: true, Lost: "the file is missing"}), nil, external.Lost, "False SnapshotLost", "The file is missing"},
+		{"everything is gone, and it is not taken again", newSnapshot(wasTaken), of(web, nil), nil, external.Lost, "False SnapshotLost", "restore the state directory"},
+		{"another host has it", newSnapshot(), observation{machine: web, host: here, elsewhere: &other}, nil, external.Refuse, "False OnAnotherHost", "there (other)"},
+		{"the driver is away", newSnapshot(), observation{machine: web, err: backend.ErrUnavailable}, nil, external.Unreachable, "Unknown BackendUnavailable", "unknown"},
+		{"the driver takes none", newSnapshot(), observation{machine: web, err: backend.ErrMissing}, nil, external.Unreachable, "False DriverMissing", ""},
+		{"it is deleted", newSnapshot(deleted), of(nil, taken), fmt.Errorf("a machine is being made of it: %w", backend.ErrInProgress), external.Remove, "False Terminating", "The deletion waits: a machine"},
+		{"it is deleted on another host", newSnapshot(deleted), observation{host: here, elsewhere: &other}, nil, external.Refuse, "False Terminating", "there (other)"},
+		{"it is deleted, and the driver is away", newSnapshot(deleted), observation{err: backend.ErrUnavailable}, nil, external.Unreachable, "False Terminating", "Keelson retries"},
+		{"it is deleted, and was never taken", newSnapshot(deleted, hostless), observation{}, nil, external.Remove, "", ""},
+		{"it is deleted, and somebody else has a finalizer", newSnapshot(deleted, unclaimed), observation{}, nil, external.Released, "", ""},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			p := decide(test.snapshot, test.seen, now)
-			if p.action != test.action {
-				t.Fatalf("the action is %s, want %s", p.action, test.action)
+			p := external.Decide(facts(test.snapshot, test.seen), now)
+			if p.Action != test.action {
+				t.Fatalf("the action is %s, want %s", p.Action, test.action)
 			}
 			if test.ready == "" {
 				return
@@ -97,7 +98,7 @@ func TestDecideAndSummarize(t *testing.T) {
 			if got := string(ready.Status) + " " + ready.Reason; got != test.ready || !strings.Contains(ready.Message, test.says) {
 				t.Errorf("Ready is %s: %s, want %s: %s", got, ready.Message, test.ready, test.says)
 			}
-			if p.action == keep && (status.Size.String() != "1Mi" || len(status.Disks) != 1 || status.Disks[0].Size.String() != "1Gi" || !status.TakenAt.Time.Equal(now)) {
+			if p.Action == external.Keep && (status.Size.String() != "1Mi" || len(status.Disks) != 1 || status.Disks[0].Size.String() != "1Gi" || !status.TakenAt.Time.Equal(now)) {
 				t.Errorf("the status is %+v", status)
 			}
 		})

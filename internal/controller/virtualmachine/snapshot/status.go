@@ -14,14 +14,15 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // summarize returns the status of a snapshot, given the observation, the plan, and the error of carrying it out.
-func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan, actErr error) v1alpha1.VirtualMachineSnapshotStatus {
+func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.Plan, actErr error) v1alpha1.VirtualMachineSnapshotStatus {
 	status := *s.Status.DeepCopy()
 	status.ObservedGeneration = s.Generation
-	if p.action == claim && actErr == nil || seen.state != nil {
+	if p.Action == external.Claim && actErr == nil || seen.state != nil {
 		status.Host = &seen.host
 	}
 	if state := seen.state; state != nil && state.Taken && state.Lost == "" {
@@ -37,7 +38,7 @@ func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan, act
 	}
 	ready := summarizeReady(s, seen, p, actErr)
 	ready.ObservedGeneration = s.Generation
-	ready.LastTransitionTime = metav1.NewTime(p.now)
+	ready.LastTransitionTime = metav1.NewTime(p.Now)
 	meta.SetStatusCondition(&status.Conditions, ready)
 	return status
 }
@@ -48,13 +49,13 @@ func newCondition(status metav1.ConditionStatus, reason, message string, args ..
 }
 
 // summarizeReady returns the condition Ready.
-func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan, actErr error) metav1.Condition {
+func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.Plan, actErr error) metav1.Condition {
 	name, err := s.Spec.VirtualMachineName, actErr
 	if err == nil {
 		err = seen.err
 	}
 	switch {
-	case !s.DeletionTimestamp.IsZero() && p.action == refuse:
+	case !s.DeletionTimestamp.IsZero() && p.Action == external.Refuse:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "%s", describeHosts(s, seen))
 	case !s.DeletionTimestamp.IsZero() && errors.Is(err, backend.ErrInProgress):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The deletion waits: %v", err)
@@ -66,23 +67,23 @@ func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p plan
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDriverMissing, "%v", err)
 	case errors.Is(err, backend.ErrNoDisks), errors.Is(err, backend.ErrInvalid):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
-	case p.action == notCreated, errors.Is(err, backend.ErrNotFound), errors.Is(err, backend.ErrNotCreated):
+	case p.Action == external.Await && !isMachineGone(seen), errors.Is(err, backend.ErrNotFound), errors.Is(err, backend.ErrNotCreated):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotCreated, "The machine %s has no disks yet: the snapshot is taken when it has", name)
 	case errors.Is(err, backend.ErrNotRunning):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotRunning, "The machine %s is off, so that it has no memory: start it, or create a VirtualMachineSnapshot without memory", name)
 	case err != nil && !kube.IsStale(err):
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. Keelson retries", err)
-	case p.action == backOff:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. The next attempt is at %s", seen.state.Failure, p.nextAttempt.UTC().Format(time.RFC3339))
-	case p.action == refuse:
+	case p.Action == external.BackOff:
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. The next attempt is at %s", seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
+	case p.Action == external.Refuse:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", describeHosts(s, seen))
-	case p.action == missing:
+	case p.Action == external.Await:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineMissing, "There is no VirtualMachine %s in this namespace: create it, or delete this VirtualMachineSnapshot", name)
-	case p.action == lost && seen.state == nil:
+	case p.Action == external.Lost && seen.state == nil:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "The snapshot is gone: restore the state directory of the manager, with the driver pod its PersistentVolumeClaim, or delete the VirtualMachineSnapshot")
-	case p.action == lost:
+	case p.Action == external.Lost:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "%s", seen.state.Lost)
-	case p.action == keep:
+	case p.Action == external.Keep:
 		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The snapshot of the machine %s is taken. New machines are made of it with spec.image.snapshot", name)
 	case seen.state != nil && seen.state.Progress != "":
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "%s", seen.state.Progress)
@@ -104,14 +105,15 @@ func waits(err error) bool {
 		errors.Is(err, backend.ErrNotRunning) || errors.Is(err, backend.ErrNoDisks)
 }
 
-// finish writes the status if it changed, then records events.
-func (r *Reconciler) finish(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot, status v1alpha1.VirtualMachineSnapshotStatus, p plan, actErr error) (reconcile.Result, error) {
+// Finish implements external.Kind: it writes the status if it changed, then records events.
+func (r *Reconciler) Finish(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.Plan, actErr error) (reconcile.Result, error) {
+	status := summarize(s, seen, p, actErr)
 	was, is := kube.ConditionTransition(s.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, is)
-	outcome := kube.Outcome{Urgent: p.action == claim || was.Status != is.Status || was.Reason != is.Reason, Again: p.requeueAfter}
+	outcome := kube.Outcome{Urgent: p.Action == external.Claim || was.Status != is.Status || was.Reason != is.Reason, Again: p.RequeueAfter}
 	switch {
 	case waits(actErr):
-		outcome.Again = waitInterval
+		outcome.Again = external.WaitInterval
 	case !errors.Is(actErr, backend.ErrInvalid):
 		outcome.Err = actErr
 	}

@@ -1,0 +1,193 @@
+// Package external is what the controllers of images, disks and snapshots have in common: each object stands for something that a driver
+// keeps outside of the API. It is claimed with a finalizer, and its host is recorded, before it is made, so that nothing is left over. It is
+// made, and made again after a failure; if it is lost, it is not replaced. It is deleted before the finalizer is removed.
+package external
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+const (
+	// CheckInterval is the interval at which a driver is asked again, and at which a missing driver is looked for.
+	CheckInterval = 30 * time.Second
+	// WaitInterval is the interval of attempts while something else has to happen first.
+	WaitInterval = 5 * time.Second
+	// callTimeout limits each call of a driver.
+	callTimeout = 10 * time.Second
+)
+
+// Action is what a reconcile does.
+type Action string
+
+const (
+	// Keep: it is as specified.
+	Keep Action = "keep"
+	// Released: the object is being deleted, and has no finalizer of its controller.
+	Released Action = "released"
+	// Await: something that it needs does not exist yet.
+	Await Action = "await"
+	// Claim: the finalizer is added and the host recorded, before it is made.
+	Claim Action = "claim"
+	// Ensure: it is made or changed.
+	Ensure Action = "ensure"
+	// Wait: that is in progress.
+	Wait Action = "wait"
+	// BackOff: the next attempt is not due yet.
+	BackOff Action = "backOff"
+	// Unreachable: there is no driver, or it does not respond.
+	Unreachable Action = "unreachable"
+	// Refuse: another host has it.
+	Refuse Action = "refuse"
+	// Lost: it was made and is gone. It is not made again: that would be another one.
+	Lost Action = "lost"
+	// InUse: the deletion waits for those that use it.
+	InUse Action = "inUse"
+	// Remove: it is deleted, and then the finalizer is removed.
+	Remove Action = "remove"
+)
+
+// Facts are what Decide decides by.
+type Facts struct {
+	// Conditions are those of the status, with the time of the last change of Ready.
+	Conditions []metav1.Condition
+	// IsDeleted means that the object is being deleted. IsClaimed means that it has the finalizer, and IsRecorded that its status has the host.
+	IsDeleted, IsClaimed, IsRecorded bool
+	// IsElsewhere means that another host has it.
+	IsElsewhere bool
+	// IsUsed means that something else keeps it from being deleted.
+	IsUsed bool
+	// Lacks means that something that it needs does not exist yet.
+	Lacks bool
+	// Err is why the driver does not say whether it exists.
+	Err error
+	// Exists means that the driver has it, or an attempt to make it. The fields below describe that.
+	Exists bool
+	// IsMade means that it is as specified, IsLost that it was and is gone, and IsBusy that an operation is in progress.
+	IsMade, IsLost, IsBusy bool
+	// Failure is why the last attempt failed at FailedAt.
+	Failure  error
+	FailedAt time.Time
+}
+
+// Plan is the result of Decide.
+type Plan struct {
+	// Now is when it was made.
+	Now    time.Time
+	Action Action
+	// NextAttempt is when the backoff after a failure ends.
+	NextAttempt time.Time
+	// RequeueAfter is when to reconcile again without an event.
+	RequeueAfter time.Duration
+}
+
+// Decide returns the next action.
+func Decide(f Facts, now time.Time) Plan {
+	p := Plan{Now: now, RequeueAfter: CheckInterval}
+	switch {
+	case f.IsDeleted && !f.IsClaimed:
+		p.Action = Released
+	case f.IsElsewhere:
+		p.Action = Refuse
+	case f.IsDeleted && f.IsUsed:
+		p.Action = InUse
+	case f.IsDeleted && (f.Err == nil || !f.IsRecorded && errors.Is(f.Err, backend.ErrMissing)):
+		p.Action, p.RequeueAfter = Remove, WaitInterval
+	case f.Err != nil:
+		p.Action = Unreachable
+	case f.Lacks:
+		p.Action, p.RequeueAfter = Await, WaitInterval
+	case !f.IsClaimed || !f.IsRecorded:
+		p.Action = Claim
+	case f.IsLost:
+		p.Action = Lost
+	case f.IsMade:
+		p.Action = Keep
+	case !f.Exists:
+		p.Action = Ensure
+	case f.IsBusy:
+		p.Action = Wait
+	default:
+		p.Action = Ensure
+		if f.Failure == nil {
+			break
+		}
+		p.NextAttempt = f.FailedAt.Add(kube.FailurePause(f.Conditions, v1alpha1.ConditionReady, f.FailedAt))
+		if left := p.NextAttempt.Sub(now); left > 0 {
+			p.Action, p.RequeueAfter = BackOff, left
+		}
+	}
+	return p
+}
+
+// Kind is what is different for each kind T of objects. S is what is observed of one.
+type Kind[T client.Object, S any] interface {
+	// Finalizer is that of the controller.
+	Finalizer() string
+	// Observe asks the driver. The error is one of the API.
+	Observe(ctx context.Context, object T) (S, error)
+	// Facts returns what is to be decided by. It is a pure function.
+	Facts(object T, seen S) Facts
+	// Ensure makes or changes it, and Delete deletes it, if it exists.
+	Ensure(ctx context.Context, object T, seen S) error
+	Delete(ctx context.Context, object T, seen S) error
+	// Finish writes the status, and records events. actErr is the error of the action.
+	Finish(ctx context.Context, object T, seen S, plan Plan, actErr error) (reconcile.Result, error)
+}
+
+// Reconcile carries out the next action for an object, and writes its status.
+func Reconcile[T client.Object, S any](ctx context.Context, c client.Client, kind Kind[T, S], object T, now time.Time) (reconcile.Result, error) {
+	seen, err := kind.Observe(ctx, object)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	plan := Decide(kind.Facts(object, seen), now)
+	kube.LogAction(ctx, plan.Action)
+	if plan.Action == Released {
+		return reconcile.Result{}, nil
+	}
+	actErr := act(ctx, c, kind, object, seen, plan)
+	if plan.Action == Remove && actErr == nil {
+		return reconcile.Result{}, nil // the object is gone
+	}
+	return kind.Finish(ctx, object, seen, plan, actErr)
+}
+
+func act[T client.Object, S any](ctx context.Context, c client.Client, kind Kind[T, S], object T, seen S, plan Plan) error {
+	calling, cancel := Call(ctx)
+	defer cancel()
+	finalizers := object.GetFinalizers()
+	isOwn := func(f string) bool { return f == kind.Finalizer() }
+	switch plan.Action {
+	case Claim:
+		if slices.ContainsFunc(finalizers, isOwn) {
+			return nil // the status records the host
+		}
+		return kube.SetFinalizers(ctx, c, object, append(slices.Clone(finalizers), kind.Finalizer()))
+	case Ensure:
+		return kind.Ensure(calling, object, seen)
+	case Remove:
+		if err := kind.Delete(calling, object, seen); err != nil {
+			return err
+		}
+		log.FromContext(ctx).Info("Deleted")
+		return kube.SetFinalizers(ctx, c, object, slices.DeleteFunc(slices.Clone(finalizers), isOwn))
+	}
+	return nil
+}
+
+// Call returns a context for a call of a driver.
+func Call(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, callTimeout)
+}
