@@ -33,16 +33,16 @@ func text(percent float64) string {
 	return bar(percent)
 }
 
-// readiness returns the state by the condition Ready, and its message if it is not True.
+// readiness returns the state by the condition Ready, and its message if the object is at rest or not ready.
 func readiness(conditions []metav1.Condition, idle bool) (state, string) {
 	ready := meta.FindStatusCondition(conditions, "Ready")
 	switch {
 	case ready == nil:
 		return busy, ""
-	case ready.Status == metav1.ConditionTrue:
-		return fine, ""
 	case idle:
 		return off, ready.Message
+	case ready.Status == metav1.ConditionTrue:
+		return fine, ""
 	case strings.Contains(ready.Reason, "Fail") || strings.Contains(ready.Reason, "Reject") || strings.Contains(ready.Reason, "Invalid") ||
 		strings.Contains(ready.Reason, "Down") || strings.Contains(ready.Reason, "Exists"):
 		return failing, ready.Message
