@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
 // FieldManager is the field manager of the controllers.
@@ -73,10 +74,22 @@ func (c *ClusterIdentity) UID(ctx context.Context) (types.UID, error) {
 	return uid, nil
 }
 
-// SetFinalizers changes the finalizers of an object, unless the object has changed. It is no error if the object is gone.
-func SetFinalizers(ctx context.Context, c client.Client, object client.Object, finalizers []string) error {
+// AddFinalizer adds a finalizer to an object, unless the object has changed. It is no error if the object is gone.
+func AddFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
+	return changeFinalizers(ctx, c, object, func() bool { return controllerutil.AddFinalizer(object, finalizer) })
+}
+
+// RemoveFinalizer removes a finalizer from an object, unless the object has changed. It is no error if the object is gone.
+func RemoveFinalizer(ctx context.Context, c client.Client, object client.Object, finalizer string) error {
+	return changeFinalizers(ctx, c, object, func() bool { return controllerutil.RemoveFinalizer(object, finalizer) })
+}
+
+// changeFinalizers writes a change of the finalizers of an object. With the optimistic lock, nothing follows from a stale object.
+func changeFinalizers(ctx context.Context, c client.Client, object client.Object, change func() bool) error {
 	before := object.DeepCopyObject().(client.Object)
-	object.SetFinalizers(finalizers)
+	if !change() {
+		return nil
+	}
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	if err := c.Patch(ctx, object, patch, client.FieldOwner(FieldManager)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("change the finalizers of %s: %w", client.ObjectKeyFromObject(object), err)

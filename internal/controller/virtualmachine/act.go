@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -119,13 +117,8 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if err := observed.driver.Delete(ctx, observed.id, options); err != nil {
 		return err
 	}
-	if finalizer := observed.name + finalizerSuffix; slices.Contains(vm.Finalizers, finalizer) {
-		before := vm.DeepCopy()
-		vm.Finalizers = slices.DeleteFunc(vm.Finalizers, func(f string) bool { return f == finalizer })
-		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("remove the finalizer: %w", err)
-		}
+	if err := kube.RemoveFinalizer(ctx, r.client, vm, observed.name+finalizerSuffix); err != nil {
+		return err
 	}
 	r.probers.forget(vm.UID)
 	r.mu.Lock()

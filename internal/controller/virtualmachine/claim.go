@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -136,12 +134,5 @@ func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, obs
 	if len(finalizersOf(vm)) > 0 {
 		return nil
 	}
-	before := vm.DeepCopy()
-	vm.Finalizers = append(vm.Finalizers, observed.name+finalizerSuffix)
-	// With the optimistic lock, a stale object gets no server.
-	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, vm, patch, client.FieldOwner(kube.FieldManager)); err != nil {
-		return fmt.Errorf("add the finalizer: %w", err)
-	}
-	return nil
+	return kube.AddFinalizer(ctx, r.client, vm, observed.name+finalizerSuffix)
 }

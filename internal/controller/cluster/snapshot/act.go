@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -19,7 +18,7 @@ const takeTimeout = 10 * time.Minute
 func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, seen *observation, p plan) error {
 	switch p.action {
 	case claim:
-		return kube.SetFinalizers(ctx, r.client, s, append(slices.Clone(s.Finalizers), v1alpha1.SnapshotFinalizer))
+		return kube.AddFinalizer(ctx, r.client, s, v1alpha1.SnapshotFinalizer)
 	case take:
 		if err := r.checkLive(ctx, s); err != nil {
 			return err
@@ -38,7 +37,7 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, seen 
 			return fmt.Errorf("remove the files of the snapshot: %w", err)
 		}
 		log.FromContext(ctx).Info("Deleted the snapshot")
-		return kube.SetFinalizers(ctx, r.client, s, slices.DeleteFunc(slices.Clone(s.Finalizers), func(f string) bool { return f == v1alpha1.SnapshotFinalizer }))
+		return kube.RemoveFinalizer(ctx, r.client, s, v1alpha1.SnapshotFinalizer)
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -44,7 +43,7 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, p pla
 	defer cancel()
 	switch p.action {
 	case claim:
-		return kube.SetFinalizers(ctx, r.client, s, append(slices.Clone(s.Finalizers), v1alpha1.StoreFinalizer))
+		return kube.AddFinalizer(ctx, r.client, s, v1alpha1.StoreFinalizer)
 	case upload, download:
 		if err := r.checkLive(ctx, s); err != nil {
 			return err
@@ -175,8 +174,7 @@ func (r *Reconciler) remove(ctx context.Context, s *v1alpha1.ClusterSnapshot, p 
 		}
 		log.FromContext(ctx).Info("Deleted the copy of the snapshot", "location", p.location)
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(s.Finalizers), func(f string) bool { return f == v1alpha1.StoreFinalizer })
-	if err := kube.SetFinalizers(ctx, r.client, s, finalizers); err != nil {
+	if err := kube.RemoveFinalizer(ctx, r.client, s, v1alpha1.StoreFinalizer); err != nil {
 		return err
 	}
 	if left := s.Status.Location; left != "" && s.Spec.Stored == "" && (p.leave || left != p.location) {

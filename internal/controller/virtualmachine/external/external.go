@@ -6,7 +6,6 @@ package external
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -167,14 +166,9 @@ func Reconcile[T client.Object, S any](ctx context.Context, c client.Client, kin
 func act[T client.Object, S any](ctx context.Context, c client.Client, kind Kind[T, S], object T, seen S, plan Plan) error {
 	calling, cancel := Call(ctx)
 	defer cancel()
-	finalizers := object.GetFinalizers()
-	isOwn := func(f string) bool { return f == kind.Finalizer() }
 	switch plan.Action {
 	case Claim:
-		if slices.ContainsFunc(finalizers, isOwn) {
-			return nil // the status records the host
-		}
-		return kube.SetFinalizers(ctx, c, object, append(slices.Clone(finalizers), kind.Finalizer()))
+		return kube.AddFinalizer(ctx, c, object, kind.Finalizer()) // the status then records the host
 	case Ensure:
 		return kind.Ensure(calling, object, seen)
 	case Remove:
@@ -182,7 +176,7 @@ func act[T client.Object, S any](ctx context.Context, c client.Client, kind Kind
 			return err
 		}
 		log.FromContext(ctx).Info("Deleted")
-		return kube.SetFinalizers(ctx, c, object, slices.DeleteFunc(slices.Clone(finalizers), isOwn))
+		return kube.RemoveFinalizer(ctx, c, object, kind.Finalizer())
 	}
 	return nil
 }
