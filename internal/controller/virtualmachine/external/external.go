@@ -31,29 +31,29 @@ const (
 type Action string
 
 const (
-	// Keep: it is as specified.
+	// Keep leaves it: it is as specified.
 	Keep Action = "keep"
-	// Released: the object is being deleted, and has no finalizer of its controller.
+	// Released means that nothing is left to do: the object is being deleted, and has no finalizer of its controller.
 	Released Action = "released"
-	// Await: something that it needs does not exist yet.
+	// Await does nothing: something that it needs does not exist yet.
 	Await Action = "await"
-	// Claim: the finalizer is added and the host recorded, before it is made.
+	// Claim adds the finalizer and records the host, before it is made.
 	Claim Action = "claim"
-	// Ensure: it is made or changed.
+	// Ensure makes or changes it.
 	Ensure Action = "ensure"
-	// Wait: that is in progress.
+	// Wait does nothing: that is in progress.
 	Wait Action = "wait"
-	// BackOff: the next attempt is not due yet.
+	// BackOff does nothing: the next attempt is not due yet.
 	BackOff Action = "backOff"
-	// Unreachable: there is no driver, or it does not respond.
+	// Unreachable means that the driver says nothing: there is no driver, or it does not respond.
 	Unreachable Action = "unreachable"
-	// Refuse: another host has it.
+	// Refuse does nothing: another host has it.
 	Refuse Action = "refuse"
-	// Lost: it was made and is gone. It is not made again: that would be another one.
+	// Lost means that it was made and is gone. It is not made again: that would be another one.
 	Lost Action = "lost"
-	// InUse: the deletion waits for those that use it.
+	// InUse does nothing: the deletion waits for its users.
 	InUse Action = "inUse"
-	// Remove: it is deleted, and then the finalizer is removed.
+	// Remove deletes it, and then removes the finalizer.
 	Remove Action = "remove"
 )
 
