@@ -84,7 +84,7 @@ test('what is wrong is told from what is in progress or was asked for', () => {
     groups([{ kind: machines, list: listOf(table) as any }]).map((g) => [g.state, g.reason, g.rows.map((r) => r.name)]),
     [['none', '', ['new']], ['wrong', 'CreateFailed', ['vm-9']], ['progress', 'Stopped', ['vm-2']]],
   );
-  assert.deepEqual([stateOf('False', 'Stopped'), stateOf('Unknown', 'BackendUnavailable'), stateOf('False', 'GuestBooting'), stateOf('True', 'Suspended')], ['requested', 'wrong', 'progress', 'ready']);
+  assert.deepEqual([stateOf('True', 'Stopped'), stateOf('Unknown', 'BackendUnavailable'), stateOf('False', 'GuestBooting'), stateOf('True', 'Suspended'), stateOf('True', 'Running')], ['requested', 'wrong', 'progress', 'requested', 'ready']);
   assert.deepEqual([toneOfCell('Status', 'Failed'), toneOfCell('Image', 'Failed'), toneOfCell('Status', 'New')], ['bad', 'plain', 'plain']);
 });
 
