@@ -1,25 +1,17 @@
 package disk
 
 import (
-	"slices"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 )
 
 // Finalizer implements external.Kind.
-func (r *Reconciler) Finalizer() string { return v1alpha1.DiskFinalizer }
+func (*Reconciler) Finalizer() string { return v1alpha1.DiskFinalizer }
 
-// Facts implements external.Kind.
-func (r *Reconciler) Facts(disk *v1alpha1.VirtualDisk, seen observation) external.Facts {
-	return facts(disk, seen)
-}
-
-// facts returns what is to be decided by. A disk that has gone is not replaced by an empty one.
-func facts(disk *v1alpha1.VirtualDisk, seen observation) external.Facts {
+// Facts implements external.Kind. A disk that has gone is not replaced by an empty one.
+func (*Reconciler) Facts(disk *v1alpha1.VirtualDisk, seen observation) external.Facts {
 	f := external.Facts{
-		Conditions: disk.Status.Conditions, IsDeleted: !disk.DeletionTimestamp.IsZero(), IsClaimed: slices.Contains(disk.Finalizers, v1alpha1.DiskFinalizer),
-		IsRecorded: disk.Status.Host != nil, IsElsewhere: seen.elsewhere, Err: seen.err, IsLost: disk.Status.Size != nil,
+		Conditions: disk.Status.Conditions, IsRecorded: disk.Status.Host != nil, IsElsewhere: seen.elsewhere, Err: seen.err, IsLost: disk.Status.Size != nil,
 	}
 	if state := seen.state; state != nil {
 		f.Exists, f.IsLost, f.IsBusy, f.Failure, f.FailedAt = true, state.Lost != "", state.Busy, state.Failure, state.FailedAt

@@ -102,7 +102,7 @@ func TestDecideAndSummarize(t *testing.T) {
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			test.seen.host = here
-			p := external.Decide(facts(test.disk, test.seen), now)
+			p := external.Decide(test.disk, v1alpha1.DiskFinalizer, new(Reconciler).Facts(test.disk, test.seen), now)
 			if p.Action != test.action {
 				t.Errorf("action is %s, want %s", p.Action, test.action)
 			}

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -61,8 +62,8 @@ const (
 type Facts struct {
 	// Conditions are those of the status, with the time of the last change of Ready.
 	Conditions []metav1.Condition
-	// IsDeleted means that the object is being deleted. IsClaimed means that it has the finalizer, and IsRecorded that its status has the host.
-	IsDeleted, IsClaimed, IsRecorded bool
+	// IsRecorded means that the status has the host.
+	IsRecorded bool
 	// IsElsewhere means that another host has it.
 	IsElsewhere bool
 	// IsUsed means that something else keeps it from being deleted.
@@ -91,23 +92,24 @@ type Plan struct {
 	RequeueAfter time.Duration
 }
 
-// Decide returns the next action.
-func Decide(f Facts, now time.Time) Plan {
+// Decide returns the next action for an object whose controller has this finalizer. It is a pure function.
+func Decide(object client.Object, finalizer string, f Facts, now time.Time) Plan {
 	p := Plan{Now: now, RequeueAfter: CheckInterval}
+	isDeleted, isClaimed := object.GetDeletionTimestamp() != nil, controllerutil.ContainsFinalizer(object, finalizer)
 	switch {
-	case f.IsDeleted && !f.IsClaimed:
+	case isDeleted && !isClaimed:
 		p.Action = Released
 	case f.IsElsewhere:
 		p.Action = Refuse
-	case f.IsDeleted && f.IsUsed:
+	case isDeleted && f.IsUsed:
 		p.Action = InUse
-	case f.IsDeleted && (f.Err == nil || !f.IsRecorded && errors.Is(f.Err, backend.ErrMissing)):
+	case isDeleted && (f.Err == nil || !f.IsRecorded && errors.Is(f.Err, backend.ErrMissing)):
 		p.Action, p.RequeueAfter = Remove, WaitInterval
 	case f.Err != nil:
 		p.Action = Unreachable
 	case f.Lacks:
 		p.Action, p.RequeueAfter = Await, WaitInterval
-	case !f.IsClaimed || !f.IsRecorded:
+	case !isClaimed || !f.IsRecorded:
 		p.Action = Claim
 	case f.IsLost:
 		p.Action = Lost
@@ -151,7 +153,7 @@ func Reconcile[T client.Object, S any](ctx context.Context, c client.Client, kin
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := Decide(kind.Facts(object, seen), now)
+	plan := Decide(object, kind.Finalizer(), kind.Facts(object, seen), now)
 	kube.LogAction(ctx, plan.Action)
 	if plan.Action == Released {
 		return reconcile.Result{}, nil

@@ -145,7 +145,7 @@ func TestDecideAndSummarize(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.seen.host = here
-			p := external.Decide(facts(test.image, test.seen), now)
+			p := external.Decide(test.image, v1alpha1.ImageFinalizer, new(Reconciler).Facts(test.image, test.seen), now)
 			status := summarize(test.image, test.seen, p, test.actErr)
 			got := result{Action: p.Action, Again: p.RequeueAfter}
 			if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c != nil {

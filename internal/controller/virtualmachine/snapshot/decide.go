@@ -1,25 +1,17 @@
 package snapshot
 
 import (
-	"slices"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 )
 
 // Finalizer implements external.Kind.
-func (r *Reconciler) Finalizer() string { return v1alpha1.SnapshotFinalizer }
+func (*Reconciler) Finalizer() string { return v1alpha1.SnapshotFinalizer }
 
-// Facts implements external.Kind.
-func (r *Reconciler) Facts(s *v1alpha1.VirtualMachineSnapshot, seen observation) external.Facts {
-	return facts(s, seen)
-}
-
-// facts returns what is to be decided by. A snapshot that has gone is not taken again: that would be another one.
-func facts(s *v1alpha1.VirtualMachineSnapshot, seen observation) external.Facts {
+// Facts implements external.Kind. A snapshot that has gone is not taken again: that would be another one.
+func (*Reconciler) Facts(s *v1alpha1.VirtualMachineSnapshot, seen observation) external.Facts {
 	f := external.Facts{
-		Conditions: s.Status.Conditions, IsDeleted: !s.DeletionTimestamp.IsZero(), IsClaimed: slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer),
-		IsRecorded: s.Status.Host != nil, IsElsewhere: seen.elsewhere != nil, Err: seen.err, IsLost: s.Status.TakenAt != nil,
+		Conditions: s.Status.Conditions, IsRecorded: s.Status.Host != nil, IsElsewhere: seen.elsewhere != nil, Err: seen.err, IsLost: s.Status.TakenAt != nil,
 	}
 	if state := seen.state; state != nil {
 		f.Exists, f.IsMade, f.IsLost = true, state.Taken && state.Lost == "", state.Taken && state.Lost != ""

@@ -86,7 +86,7 @@ func TestDecideAndSummarize(t *testing.T) {
 		{"it is deleted, and somebody else has a finalizer", newSnapshot(deleted, unclaimed), observation{}, nil, external.Released, "", ""},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			p := external.Decide(facts(test.snapshot, test.seen), now)
+			p := external.Decide(test.snapshot, v1alpha1.SnapshotFinalizer, new(Reconciler).Facts(test.snapshot, test.seen), now)
 			if p.Action != test.action {
 				t.Fatalf("the action is %s, want %s", p.Action, test.action)
 			}
