@@ -62,7 +62,7 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 	}
 	machine := newMachine(vm, observed.id)
 	var err error
-	machine.Seed, err = r.newSeed(ctx, vm)
+	machine.Seed, err = r.seed(ctx, vm)
 	if p.action != start {
 		if err != nil {
 			return err
@@ -84,7 +84,7 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	machine := newMachine(vm, observed.id)
 	var err error
-	if machine.Seed, err = r.newSeed(ctx, vm); err != nil {
+	if machine.Seed, err = r.seed(ctx, vm); err != nil {
 		return err
 	}
 	if machine.Image, err = r.resolveImage(ctx, machine.Image, observed.name); err != nil {

@@ -121,7 +121,7 @@ func isClaimed(vm *v1alpha1.VirtualMachine, observed observation) bool {
 func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	if observed.server == nil {
 		// Do not claim a machine that cannot be created yet.
-		if _, err := r.newSeed(ctx, vm); err != nil {
+		if _, err := r.seed(ctx, vm); err != nil {
 			return err
 		}
 		if _, err := r.resolveImage(ctx, imageOf(vm), observed.name); err != nil {

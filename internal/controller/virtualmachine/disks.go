@@ -90,15 +90,6 @@ func summarizeDisks(server *backend.Server) metav1.Condition {
 	return newCondition(v1alpha1.ConditionDisksReady, metav1.ConditionTrue, v1alpha1.ReasonDisksUpToDate, "The machine has the disks of spec.disks")
 }
 
-// recordSynchronizedEvent records that a change of the spec of a server cannot be applied, once. Ready says so if there is none.
-func (r *Reconciler) recordSynchronizedEvent(before, after *v1alpha1.VirtualMachine) {
-	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, v1alpha1.ConditionSynchronized)
-	_, ready := kube.ConditionTransition(nil, after.Status.Conditions, v1alpha1.ConditionReady)
-	if is.Status == metav1.ConditionFalse && was.Reason != is.Reason && ready.Reason != is.Reason {
-		r.events.Warning(after, is.Reason, "ChangeServer", is.Message)
-	}
-}
-
 // recordDiskEvent records that a change of the disks has failed, once.
 func (r *Reconciler) recordDiskEvent(before, after *v1alpha1.VirtualMachine) {
 	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, v1alpha1.ConditionDisksReady)

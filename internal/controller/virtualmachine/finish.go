@@ -87,6 +87,15 @@ func isRefusalNews(before, after []metav1.Condition) bool {
 	return was.Reason != is.Reason && (was.Status == metav1.ConditionFalse || is.Status == metav1.ConditionFalse)
 }
 
+// recordSynchronizedEvent records that a change of the spec of a server cannot be applied, once. Ready says so if there is none.
+func (r *Reconciler) recordSynchronizedEvent(before, after *v1alpha1.VirtualMachine) {
+	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, v1alpha1.ConditionSynchronized)
+	_, ready := kube.ConditionTransition(nil, after.Status.Conditions, v1alpha1.ConditionReady)
+	if is.Status == metav1.ConditionFalse && was.Reason != is.Reason && ready.Reason != is.Reason {
+		r.events.Warning(after, is.Reason, "ChangeServer", is.Message)
+	}
+}
+
 // isNews reports whether a user is told of a condition by an event: each reset of a guest is news.
 func isNews(was, is metav1.Condition) bool {
 	return needsAttention(is.Reason) && (was.Reason != is.Reason || is.Reason == v1alpha1.ReasonGuestReset && was.Message != is.Message)

@@ -110,7 +110,8 @@ func gracePeriod(vm *v1alpha1.VirtualMachine) time.Duration {
 }
 
 // seed returns the cloud-init data of vm, nil if there is none. The error is an
-// errSecretMissing if a Secret or its key does not exist.
+// errSecretMissing if a Secret or its key does not exist, and a *backend.FieldError if the guest
+// could not read the data.
 func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*backend.Seed, error) {
 	cloudInit := vm.Spec.CloudInit
 	if cloudInit == nil {
@@ -124,16 +125,8 @@ func (r *Reconciler) seed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*ba
 	if err != nil {
 		return nil, err
 	}
-	return &backend.Seed{UserData: user, NetworkData: network}, nil
-}
-
-// newSeed returns the cloud-init data of vm, as seed does. The error is a *backend.FieldError if the guest could not read it.
-func (r *Reconciler) newSeed(ctx context.Context, vm *v1alpha1.VirtualMachine) (*backend.Seed, error) {
-	seed, err := r.seed(ctx, vm)
-	if err != nil {
-		return nil, err
-	}
-	return seed, checkSeed(vm.Spec.CloudInit, seed)
+	seed := &backend.Seed{UserData: user, NetworkData: network}
+	return seed, checkSeed(cloudInit, seed)
 }
 
 // inlineOrSecret returns the value in the Secret if from is set, else inline.
