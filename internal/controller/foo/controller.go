@@ -110,7 +110,7 @@ func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observatio
 	}
 	seen.owned = owned.Items
 	if current := seen.find(foo.Spec.DeploymentName); current != nil {
-		if nextPodCheck(foo, current, r.clock.Now()) == podCheckInterval {
+		if due, _ := podCheck(foo, current, r.clock.Now()); due {
 			seen.podProblem, err = r.observePods(ctx, foo)
 		}
 		return seen, err

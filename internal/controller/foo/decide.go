@@ -85,25 +85,25 @@ func decide(foo *v1alpha1.Foo, seen observation, now time.Time) plan {
 		p.renamed = seen.renamed(foo)
 	}
 	if p.action == keep {
-		p.again = nextPodCheck(foo, p.current, now)
+		_, p.again = podCheck(foo, p.current, now)
 	}
 	return p
 }
 
-// nextPodCheck returns when to look at the Pods of a Deployment that does not become available: podCheckInterval if it is time for that now,
-// zero if there is nothing to look for.
-func nextPodCheck(foo *v1alpha1.Foo, current *appsv1.Deployment, now time.Time) time.Duration {
+// podCheck reports whether it is time to look at the Pods of a Deployment that does not become available, and when to do so next; zero if
+// there is nothing to look for.
+func podCheck(foo *v1alpha1.Foo, current *appsv1.Deployment, now time.Time) (due bool, again time.Duration) {
 	if isAvailable(foo, current) || stuckCause(current) != "" {
-		return 0
+		return false, 0
 	}
 	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
 	if ready == nil || ready.Status == metav1.ConditionTrue {
-		return podPatience
+		return false, podPatience
 	}
 	if left := podPatience - now.Sub(ready.LastTransitionTime.Time); left > 0 {
-		return left
+		return false, left
 	}
-	return podCheckInterval
+	return true, podCheckInterval
 }
 
 // renamed returns the owned Deployments with another name than spec.deploymentName.
