@@ -103,7 +103,7 @@ func whyOff(vm *v1alpha1.VirtualMachine) error {
 	}
 	switch currentReason(vm) {
 	case v1alpha1.ReasonGuestStopped:
-		return off(vm, "off, because its guest powered itself off", "restart")
+		return off(vm, "off, because its guest has stopped", "restart")
 	case v1alpha1.ReasonStopped: // it was off when its schedule had it sleep
 		return off(vm, "off until spec.powerSchedule wakes it", "wake")
 	case v1alpha1.ReasonAsleep, v1alpha1.ReasonFallingAsleep:
