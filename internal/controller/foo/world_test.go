@@ -28,12 +28,12 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	return startWorld(t)
+	return startWorld(t, stories.Server)
 }
 
-func startWorld(t *testing.T) *world {
+func startWorld(t *testing.T, api stories.API) *world {
 	t.Helper()
-	w := &world{World: stories.New[*v1alpha1.Foo](t, stories.Options{
+	w := &world{World: stories.New[*v1alpha1.Foo](t, api, stories.Options{
 		Name: "shop", AddToScheme: v1alpha1.AddToScheme, Indexes: Indexes, Now: noon,
 		Cached: []client.ObjectList{&appsv1.DeploymentList{}, &v1alpha1.FooList{}},
 	})}

@@ -13,6 +13,7 @@ import (
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestTwoWritesUntilReady(t *testing.T) {
@@ -264,7 +265,7 @@ func TestTooManyPodsBecomeOne(t *testing.T) {
 
 func TestANewNamespaceIsNoMistake(t *testing.T) {
 	t.Parallel()
-	w := newEmptyWorld(t)
+	w := newEmptyWorld(t, stories.Server)
 	w.create()
 	if _, err := w.Reconcile(t.Context(), w.Object()); !isServiceAccountMissing(err) {
 		t.Fatalf("Reconcile returns %v", err)

@@ -28,20 +28,20 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	return startWorld(t)
+	return startWorld(t, stories.Server)
 }
 
-func startWorld(t *testing.T) *world {
+func startWorld(t *testing.T, api stories.API) *world {
 	t.Helper()
-	w := newEmptyWorld(t)
+	w := newEmptyWorld(t, api)
 	w.addServiceAccount()
 	return w
 }
 
 // newEmptyWorld returns a world with a namespace that is so new that nothing is in it.
-func newEmptyWorld(t *testing.T) *world {
+func newEmptyWorld(t *testing.T, api stories.API) *world {
 	t.Helper()
-	w := &world{World: stories.New[*samplev1.SampleResource](t, stories.Options{
+	w := &world{World: stories.New[*samplev1.SampleResource](t, api, stories.Options{
 		Name: "sample", AddToScheme: samplev1.AddToScheme, Indexes: Indexes,
 		Cached: []client.ObjectList{&corev1.PodList{}, &samplev1.SampleResourceList{}},
 		// What the API server notes of deletions is of this time, too.

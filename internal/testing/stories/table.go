@@ -3,11 +3,13 @@ package stories
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -25,10 +27,10 @@ type Story[W any] struct {
 }
 
 // Table has the stories of a kind. Each is told with each fault at each write of the reconciler, in a
-// world of its own.
+// world of its own in memory. Without a fault, it is told on an API server as well.
 type Table[W Actor] struct {
 	// New returns a new world. It does not call Parallel.
-	New func(*testing.T) W
+	New func(*testing.T, API) W
 	// Steps is how often the object is reconciled after the story has happened. It has to be enough for
 	// all writes: later faults are not injected.
 	Steps int
@@ -45,6 +47,7 @@ type Actor interface {
 	Step() (reconcile.Result, error)
 	Settle()
 	Events() []string
+	Wrote() []harness.Request
 	inject(fault, int, any) *injected
 	now() any
 }
@@ -88,44 +91,47 @@ func (s Table[W]) Run(t *testing.T) {
 	if s.Finish == nil {
 		s.Finish = func(w W) { w.Settle() }
 	}
-	for _, fault := range faults {
-		for _, story := range s.Stories {
-			t.Run(fault.name+", "+story.Name, func(t *testing.T) {
-				t.Parallel()
-				for write := 0; s.tell(t, story, fault, write); write++ {
-					if t.Failed() {
-						t.Fatalf("this was at write %d", write)
-					}
+	for _, story := range s.Stories {
+		t.Run(story.Name, func(t *testing.T) {
+			t.Parallel()
+			writes := s.tell(t, Server, story, fault{}, 0)
+			if diff := cmp.Diff(writes, s.tell(t, Memory, story, fault{}, 0)); diff != "" {
+				t.Errorf("writes (-on the API server +in memory):\n%s", diff)
+			}
+			for _, fault := range faults {
+				for n, write := range writes {
+					t.Run(fmt.Sprintf("%s, %d %s %s", fault.name, n, write.Verb, write.Subresource), func(t *testing.T) {
+						s.tell(t, Memory, story, fault, n)
+					})
 				}
-			})
-		}
+			}
+		})
 	}
 }
 
-// tell tells a story with a fault at the n-th write, and reports whether there were that many.
-func (s Table[W]) tell(t *testing.T, story Story[W], fault fault, n int) (reached bool) {
-	defer func() {
-		if t.Failed() {
-			t.Logf("%s, at write %d", fault.name, n)
-		}
-	}()
-	w := s.New(t)
+// tell tells a story with a fault at the n-th write, and returns the writes of all steps. Without a moment, there is
+// no fault.
+func (s Table[W]) tell(t *testing.T, api API, story Story[W], fault fault, n int) []harness.Request {
+	t.Helper()
+	w := s.New(t, api)
 	if story.Before != nil {
 		story.Before(w)
 	}
 	before := w.now()
 	story.Happen(w)
 	w.Events()
+	w.Wrote()
 	injected := w.inject(fault, n, before)
 	for range s.Steps {
 		injected.step(t, w)
 		s.Always(w)
 	}
+	writes := w.Wrote()
 	injected.isOver = true
 	s.Finish(w)
 	s.Always(w)
 	story.End(w)
-	return injected.reached
+	return writes
 }
 
 // injected is a fault at a write of a process.

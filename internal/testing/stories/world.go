@@ -23,8 +23,18 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
-// World is an object in a new namespace of an API server, and a reconciler that the test calls
-// directly. The API server runs no controllers: the test plays them.
+// API is where the objects of a World are.
+type API string
+
+const (
+	// Server is the API server of the tests. Each World has a new namespace there.
+	Server API = "server"
+	// Memory is an API in memory for each World, see harness.Memory.
+	Memory API = "memory"
+)
+
+// World is an object in an API, and a reconciler that the test calls directly. The API runs no
+// controllers: the test plays them.
 type World[O client.Object] struct {
 	*testing.T
 	Namespace string
@@ -62,33 +72,50 @@ type Options struct {
 }
 
 // New returns a World. The caller sets its Start, and calls Restart.
-func New[O client.Object](t *testing.T, options Options) *World[O] {
+func New[O client.Object](t *testing.T, api API, options Options) *World[O] {
 	t.Helper()
 	if options.Pause == 0 {
 		options.Pause = 5 * time.Second
 	}
-	namespace := env.Namespace(t)
+	namespace, c := "memory", client.WithWatch(nil)
+	if scheme := schemeOf[O](t, options); api == Memory {
+		c = harness.Memory(t, scheme, options.Indexes...)
+	} else {
+		namespace, c = env.Namespace(t), clientOf[O](t, scheme, options)
+	}
 	return &World[O]{
 		T:         t,
 		Namespace: namespace,
 		Key:       client.ObjectKey{Namespace: namespace, Name: options.Name},
-		Client:    newClient[O](t, options),
+		Client:    c,
 		Clock:     clocktesting.NewFakeClock(options.Now),
 		Recorder:  events.NewFakeRecorder(1000),
 		options:   options,
 	}
 }
 
-// clients has a client for each kind: a new one asks the API server for all its resources.
-var clients sync.Map
+// schemes has a scheme for each kind, and clients has a client: a new one asks the API server for all its
+// resources.
+var schemes, clients sync.Map
 
-func newClient[O client.Object](t *testing.T, options Options) client.WithWatch {
+func schemeOf[O client.Object](t *testing.T, options Options) *runtime.Scheme {
+	t.Helper()
+	kind := reflect.TypeFor[O]()
+	if scheme, found := schemes.Load(kind); found {
+		return scheme.(*runtime.Scheme)
+	}
+	scheme := harness.Scheme(t, options.AddToScheme)
+	schemes.Store(kind, scheme)
+	return scheme
+}
+
+func clientOf[O client.Object](t *testing.T, scheme *runtime.Scheme, options Options) client.WithWatch {
 	t.Helper()
 	kind := reflect.TypeFor[O]()
 	if c, found := clients.Load(kind); found {
 		return c.(client.WithWatch)
 	}
-	c := harness.Client(t, env.Config(t), harness.Scheme(t, options.AddToScheme), options.Indexes...)
+	c := harness.Client(t, env.Config(t), scheme, options.Indexes...)
 	clients.Store(kind, c)
 	return c
 }

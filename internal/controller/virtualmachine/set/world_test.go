@@ -32,12 +32,12 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	return startWorld(t)
+	return startWorld(t, stories.Server)
 }
 
-func startWorld(t *testing.T) *world {
+func startWorld(t *testing.T, api stories.API) *world {
 	t.Helper()
-	w := &world{World: stories.New[*v1alpha1.VirtualMachineSet](t, stories.Options{
+	w := &world{World: stories.New[*v1alpha1.VirtualMachineSet](t, api, stories.Options{
 		Name: "web", AddToScheme: v1alpha1.AddToScheme, Indexes: Indexes, Now: noon,
 		Cached: []client.ObjectList{&v1alpha1.VirtualMachineList{}, &v1alpha1.VirtualMachineSetList{}},
 	})}
