@@ -101,22 +101,22 @@ func TestMemoryPerCronTab(t *testing.T) {
 // runManager runs a manager with this controller for the namespace of f until the test ends.
 func (f *fixture) runManager() *harness.Requests {
 	f.Helper()
-	f.clock.SetTime(time.Now()) // as that of the manager, which would wait for a later end of a Job
-	return harness.RunManager(f.T, env.Config(f), f.client.Scheme(), f.namespace, Add, Cache)
+	f.Clock.SetTime(time.Now()) // as that of the manager, which would wait for a later end of a Job
+	return harness.RunManager(f.T, env.Config(f), f.Client.Scheme(), f.Namespace, Add, Cache)
 }
 
 // createNamed creates a CronTab without waiting.
 func (f *fixture) createNamed(name string, changes ...mutation) error {
 	cronTab := newCronTab(changes...)
-	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: name, Annotations: cronTab.Annotations}
-	return f.client.Create(f.Context(), cronTab)
+	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: name, Annotations: cronTab.Annotations}
+	return f.Client.Create(f.Context(), cronTab)
 }
 
 func TestManagerRunsEverySecond(t *testing.T) {
 	f := newFixture(t)
 	f.runManager()
 	// A busy host may be late by more than a second.
-	f.must(f.createNamed("tick", withSchedule("@every 1s"), withMissedRuns(stablev1.AllMissedRuns, 100)))
+	f.Do(f.createNamed("tick", withSchedule("@every 1s"), withMissedRuns(stablev1.AllMissedRuns, 100)))
 	harness.Eventually(t, "there are five Jobs", func() bool { return len(f.jobs()) >= 5 })
 	f.update(withSuspend)
 	harness.Eventually(t, "it is suspended", func() bool { return f.hasReason(stablev1.ReasonSuspended) })
@@ -130,16 +130,16 @@ func TestManagerRunsEverySecond(t *testing.T) {
 		}
 		f.finishJob(&jobs[i], batchv1.JobComplete)
 	}
-	harness.Eventually(t, "three of them are kept", func() bool { return len(f.jobs()) == 3 && f.cronTab().Status.ActiveCount == 0 })
+	harness.Eventually(t, "three of them are kept", func() bool { return len(f.jobs()) == 3 && f.Object().Status.ActiveCount == 0 })
 	f.update(withRequest("2026-03-04T12:00:00Z"))
-	harness.Eventually(t, "one runs on demand", func() bool { return f.cronTab().Status.LastManualRunTime != nil && f.cronTab().Status.ActiveCount == 1 })
-	statuscheck.Verify(t, f.cronTab())
+	harness.Eventually(t, "one runs on demand", func() bool { return f.Object().Status.LastManualRunTime != nil && f.Object().Status.ActiveCount == 1 })
+	statuscheck.Verify(t, f.Object())
 }
 
 // hasReason reports whether condition Ready has a reason for the current generation.
 func (f *fixture) hasReason(reason string) bool {
 	f.Helper()
-	cronTab := f.cronTab()
+	cronTab := f.Object()
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
 	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == cronTab.Generation
 }
@@ -151,7 +151,7 @@ func TestLongManagerStartsManyRunsAtOnce(t *testing.T) {
 	const many = 500
 	cronTabs := func() []client.Object {
 		var list stablev1.CronTabList
-		f.must(f.client.List(t.Context(), &list, client.InNamespace(f.namespace)))
+		f.Do(f.Client.List(t.Context(), &list, client.InNamespace(f.Namespace)))
 		var all []client.Object
 		for i := range list.Items {
 			all = append(all, &list.Items[i])

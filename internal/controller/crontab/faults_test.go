@@ -18,6 +18,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 // creationCounter counts created Jobs by scheduled time, including deleted Jobs.
@@ -29,7 +30,7 @@ type creationCounter struct {
 // countCreations counts the Jobs created from now on, by their scheduled time relative to a minute.
 func (f *fixture) countCreations(since time.Time) *creationCounter {
 	l := &creationCounter{created: map[time.Duration]int{}}
-	f.client = interceptor.NewClient(f.client, interceptor.Funcs{
+	f.Client = interceptor.NewClient(f.Client, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			err := c.Create(ctx, obj, opts...)
 			if job, ok := obj.(*batchv1.Job); ok && err == nil {
@@ -40,7 +41,7 @@ func (f *fixture) countCreations(since time.Time) *creationCounter {
 			return err
 		},
 	})
-	f.restart()
+	f.Restart()
 	return l
 }
 
@@ -48,7 +49,7 @@ func (f *fixture) countCreations(since time.Time) *creationCounter {
 // expired TTL could.
 func (f *fixture) deleteRecordedJobs() {
 	f.Helper()
-	recorded := progressFromStatus(&f.cronTab().Status)
+	recorded := progressFromStatus(&f.Object().Status)
 	for _, job := range f.jobs() {
 		if r := runOf(&job); !r.at.After(recorded.decidedUntil) && !slices.ContainsFunc(recorded.queued, r.at.Equal) {
 			f.deleteJobNow(&job)
@@ -56,85 +57,57 @@ func (f *fixture) deleteRecordedJobs() {
 	}
 }
 
-// Whatever write fails or is the last of a process, each scheduled time gets exactly one Job, even
-// if Jobs are deleted as early as possible.
-func TestCrashAtAnyWriteRepeatsAndLosesNoRun(t *testing.T) {
-	type killed struct{}
-	for _, fault := range []struct {
-		name   string
-		moment harness.Moment
-		raise  func() error
-	}{
-		{"killed before a write", harness.Before, func() error { panic(killed{}) }},
-		{"killed after a write", harness.After, func() error { panic(killed{}) }},
-		{"a write is lost", harness.Before, func() error { return errors.New("connection reset") }},
-		{"the response to a write is lost", harness.After, func() error { return errors.New("connection reset") }},
-	} {
-		for _, with := range []struct {
-			name   string
-			change mutation
-		}{
-			{"Allow", withMissedRuns(stablev1.AllMissedRuns, 100)},
-			{"Queue", withPolicy(stablev1.QueueConcurrent)},
-			{"TTL", withTTL},
-		} {
-			t.Run(fault.name+", "+with.name, func(t *testing.T) {
-				f := newFixture(t)
-				f.create(with.change)
-				first, _ := f.startOfMinute()
-				for _, job := range f.jobs() {
-					f.deleteJobNow(&job)
-				}
-				f.reconcileUntilStable()
-				l := f.countCreations(first)
-				want := map[time.Duration]int{}
-				for step := 0; ; step++ {
-					faulty, reached := harness.OnWrite(f.client, step, fault.moment, fault.raise)
-					f.useClient(faulty)
-					f.reconcileIgnoringErrors(killed{})
-					for range 2 {
-						f.deleteRecordedJobs()
-						minute := f.clock.Now().Truncate(time.Minute).Add(time.Minute)
-						want[minute.Sub(first)] = 1
-						f.clock.SetTime(minute)
-						f.reconcileIgnoringErrors(killed{})
-						f.reconcileIgnoringErrors(killed{})
-						f.clock.Step(2 * time.Second)
-						f.reconcileIgnoringErrors(killed{})
-					}
-					f.restart()
-					for range 3 { // two queued runs, and the remaining cleanup
-						f.reconcileUntilStable()
-						f.deleteRecordedJobs()
-					}
-					l.mu.Lock()
-					if diff := cmp.Diff(want, l.created); diff != "" {
-						t.Fatalf("step %d: Jobs of each time (-want +got):\n%s", step, diff)
-					}
-					l.mu.Unlock()
-					if !reached() {
-						break
-					}
-				}
-				if got := f.cronTab().Status.MissedRuns; got != 0 {
-					t.Errorf("missedRuns is %d, want 0", got)
-				}
-			})
+// TestStories tells that minutes pass, and that each Job is deleted as soon as it is recorded. In the end,
+// each scheduled time has had exactly one Job.
+func TestStories(t *testing.T) {
+	table := stories.Table[*fixture]{New: startFixture, Steps: 10, Always: (*fixture).expectNoRunTwice, Finish: func(f *fixture) {
+		f.Restart()
+		for range 6 { // the queued runs, and the remaining cleanup
+			f.reconcileUntilStable()
+			f.deleteRecordedJobs()
 		}
+	}}
+	for _, story := range []struct {
+		name   string
+		change mutation
+	}{
+		{"Allow", withPolicy(stablev1.AllowConcurrent)},
+		{"Queue", withPolicy(stablev1.QueueConcurrent)},
+		{"TTL", withTTL},
+	} {
+		table.Stories = append(table.Stories, stories.Story[*fixture]{
+			Name:   story.name,
+			Before: func(f *fixture) { f.create(withMissedRuns(stablev1.AllMissedRuns, 100), story.change) },
+			Happen: func(f *fixture) {
+				f.since, _ = f.startOfMinute()
+				f.deleteRecordedJobs()
+				f.runs = f.countCreations(f.since)
+				f.Clock.SetTime(f.since.Add(time.Minute))
+			},
+			End: func(f *fixture) {
+				want := map[time.Duration]int{}
+				for run := time.Minute; run <= f.Clock.Now().Sub(f.since); run += time.Minute {
+					want[run] = 1
+				}
+				if diff := cmp.Diff(want, f.runs.created); diff != "" {
+					f.Errorf("Jobs of each time (-want +got):\n%s", diff)
+				}
+				if got := f.Object().Status.MissedRuns; got != 0 {
+					f.Errorf("missedRuns is %d, want 0", got)
+				}
+			},
+		})
 	}
+	table.Run(t)
 }
 
-// reconcileIgnoringErrors reconciles once and recovers from a simulated kill with a restart.
-func (f *fixture) reconcileIgnoringErrors(killed any) {
-	defer func() {
-		if r := recover(); r != nil {
-			if r != killed {
-				panic(r)
-			}
-			f.restart()
+func (f *fixture) expectNoRunTwice() {
+	f.Helper()
+	for run, jobs := range f.runs.created {
+		if jobs > 1 {
+			f.Errorf("%d Jobs for the run at %v", jobs, run)
 		}
-	}()
-	_, _ = f.reconcile()
+	}
 }
 
 func withTTL(c *stablev1.CronTab) {
@@ -145,12 +118,6 @@ func withTTL(c *stablev1.CronTab) {
 	}}
 }
 
-// freezeCache makes the Reconciler read a snapshot of the current objects.
-func (f *fixture) freezeCache() {
-	f.Helper()
-	f.useClient(harness.Frozen(f, f.client, f.namespace, Indexes, &batchv1.JobList{}, &stablev1.CronTabList{}))
-}
-
 func TestStaleCacheRepeatsNoRun(t *testing.T) {
 	f := newFixture(t)
 	f.create(withPolicy(stablev1.ForbidConcurrent), withSchedule("* * * * * *"))
@@ -158,13 +125,13 @@ func TestStaleCacheRepeatsNoRun(t *testing.T) {
 	f.finishJob(&jobs[0], batchv1.JobComplete)
 	f.reconcileUntilStable()
 	l := f.countCreations(time.Time{})
-	f.freezeCache()
-	stale := f.cronTab()
+	f.Freeze()
+	stale := f.Object()
 	for range 20 {
 		if _, err := f.Reconcile(t.Context(), stale.DeepCopy()); err != nil {
 			t.Fatalf("Reconcile: %v", err)
 		}
-		f.clock.Step(time.Second)
+		f.Clock.Step(time.Second)
 	}
 	if len(l.created) > 1 {
 		t.Errorf("with concurrencyPolicy Forbid, more than one run was started: %v", l.created)
@@ -183,9 +150,9 @@ func TestStoppedProcessRepeatsNoRun(t *testing.T) {
 	minute, _ := f.startOfMinute()
 	l := f.countCreations(minute)
 	f.reconcileUntilStable()
-	stopped, stale := f.Reconciler, f.cronTab()
+	stopped, stale := f.Reconciler, f.Object()
 	stopped.wakeups.noteSleep(maxSleep) // the timer has not fired yet when the process resumes
-	f.restart()
+	f.Restart()
 	f.reconcileUntilStable()
 	for range 3 {
 		f.advanceToNextRun()
@@ -208,11 +175,11 @@ func TestNewLeaderWithStaleCacheRepeatsNoRun(t *testing.T) {
 	minute, _ := f.startOfMinute()
 	l := f.countCreations(minute)
 	f.reconcileUntilStable()
-	stale := f.cronTab()
+	stale := f.Object()
 	f.advanceToNextRun()
 	f.reconcileUntilStable()
 	f.deleteRecordedJobs()
-	f.restart()
+	f.Restart()
 	if _, err := f.Reconcile(t.Context(), stale); err != nil {
 		t.Fatalf("Reconcile: %v", err)
 	}
@@ -225,10 +192,10 @@ func TestRecreatedCronTabStartsOver(t *testing.T) {
 	f := newFixture(t)
 	f.create()
 	old := f.jobs()[0]
-	f.must(f.client.Delete(t.Context(), f.cronTab()))
+	f.Do(f.Client.Delete(t.Context(), f.Object()))
 	cronTab := newCronTab()
-	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: cronTab.Name}
-	f.must(f.client.Create(t.Context(), cronTab))
+	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: cronTab.Name}
+	f.Do(f.Client.Create(t.Context(), cronTab))
 	// The name of its first run is taken by a Job of the deleted CronTab.
 	result, err := f.reconcile()
 	if err != nil || result.RequeueAfter != kube.StalePause {
@@ -239,7 +206,7 @@ func TestRecreatedCronTabStartsOver(t *testing.T) {
 	if job := f.jobs()[0]; job.UID == old.UID || !metav1.IsControlledBy(&job, cronTab) {
 		t.Errorf("the Job is %s", asJSON(job.ObjectMeta))
 	}
-	f.expectReady("True", stablev1.ReasonScheduled)
+	f.ExpectReady("True", stablev1.ReasonScheduled)
 }
 
 func TestUnavailableAPIServer(t *testing.T) {
@@ -248,30 +215,30 @@ func TestUnavailableAPIServer(t *testing.T) {
 	minute, _ := f.startOfMinute()
 	away := true
 	broken := errors.New("connection refused")
-	f.useClient(harness.Observe(f.client, func(r harness.Request) error {
+	f.UseClient(harness.Observe(f.Client, func(r harness.Request) error {
 		if away && r.Verb == "create" {
 			return broken
 		}
 		return nil
 	}, func(harness.Request) error { return nil }))
-	key := client.ObjectKeyFromObject(f.cronTab())
+	key := f.Key
 	for range 10 {
-		f.clock.Step(20 * time.Second)
-		if _, err := f.reconcile(); f.clock.Now().Sub(minute) >= time.Minute && !errors.Is(err, broken) {
+		f.Clock.Step(20 * time.Second)
+		if _, err := f.reconcile(); f.Clock.Now().Sub(minute) >= time.Minute && !errors.Is(err, broken) {
 			t.Fatalf("Reconcile returns %v", err)
 		}
-		if wait := f.wakeups.at(key).Sub(f.clock.Now()); wait > time.Minute {
+		if wait := f.wakeups.at(key).Sub(f.Clock.Now()); wait > time.Minute {
 			t.Fatalf("the next attempt is in %v", wait)
 		}
 	}
-	f.expectReady("False", stablev1.ReasonJobWriteFailed)
+	f.ExpectReady("False", stablev1.ReasonJobWriteFailed)
 	away = false
 	f.reconcileUntilStable()
 	m := time.Minute
 	if diff := cmp.Diff([]time.Duration{0, m, 2 * m, 3 * m}, f.jobTimes(minute)); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
-	f.expectReady("True", stablev1.ReasonScheduled)
+	f.ExpectReady("True", stablev1.ReasonScheduled)
 }
 
 // An invalid schedule that the API server accepted is reported in a condition.
@@ -288,13 +255,13 @@ func TestInvalidSchedule(t *testing.T) {
 	} {
 		f.update(test.change)
 		f.reconcileUntilStable()
-		f.expectReady("False", test.reason)
-		f.clock.Step(time.Hour)
+		f.ExpectReady("False", test.reason)
+		f.Clock.Step(time.Hour)
 		f.reconcileUntilStable()
 	}
 	f.update(withSchedule("* * * * *"))
 	f.reconcileUntilStable()
-	f.expectReady("True", stablev1.ReasonScheduled)
+	f.ExpectReady("True", stablev1.ReasonScheduled)
 	if jobs := f.jobs(); len(jobs) != 1 {
 		t.Errorf("there are %d Jobs, want the one from before the change", len(jobs))
 	}
@@ -303,14 +270,14 @@ func TestInvalidSchedule(t *testing.T) {
 func TestIdleCronTabDoesNotChange(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 0 1 1 *"))
-	before := f.cronTab()
+	before := f.Object()
 	for range 10 {
-		f.clock.Step(time.Hour)
+		f.Clock.Step(time.Hour)
 		f.reconcileUntilStable()
 	}
-	f.restart()
+	f.Restart()
 	f.reconcileUntilStable()
-	if diff := cmp.Diff(before, f.cronTab()); diff != "" {
+	if diff := cmp.Diff(before, f.Object()); diff != "" {
 		t.Errorf("the idle CronTab changed (-before +after):\n%s", diff)
 	}
 }
@@ -321,28 +288,28 @@ func TestSlowCreationsAreLimited(t *testing.T) {
 	f := newFixture(t)
 	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
 	minute, _ := f.startOfMinute()
-	f.useClient(harness.Observe(f.client, func(r harness.Request) error {
+	f.UseClient(harness.Observe(f.Client, func(r harness.Request) error {
 		if r.Verb == "create" {
-			f.clock.Step(createTimeout)
+			f.Clock.Step(createTimeout)
 			return context.DeadlineExceeded
 		}
 		return nil
 	}, func(harness.Request) error { return nil }))
 	f.reconcileUntilStable()
-	f.clock.SetTime(minute.Add(time.Minute))
+	f.Clock.SetTime(minute.Add(time.Minute))
 	if _, err := f.reconcile(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("Reconcile returns %v", err)
 	}
-	f.writes = nil
+	f.Wrote()
 	for range maxSlowCreates {
 		if !f.slowCreates.TryAcquire(1) {
 			t.Fatal("no worker is free")
 		}
 	}
-	if result, err := f.reconcile(); err != nil || !result.IsZero() || len(f.writes) > 0 {
-		t.Errorf("Reconcile returns %v, %v and writes %v", result, err, f.writes)
+	if result, err := f.reconcile(); err != nil || !result.IsZero() || len(f.Writes) > 0 {
+		t.Errorf("Reconcile returns %v, %v and writes %v", result, err, f.Writes)
 	}
-	if wait := f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())).Sub(f.clock.Now()); wait != slowRetryInterval {
+	if wait := f.wakeups.at(f.Key).Sub(f.Clock.Now()); wait != slowRetryInterval {
 		t.Errorf("the next attempt is in %v", wait)
 	}
 	f.slowCreates.Release(1)

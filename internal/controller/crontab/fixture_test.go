@@ -15,32 +15,24 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/retry"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/testing/env"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
-	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
-// fixture is a namespace with a CronTab named tick, and a Reconciler that the test calls directly.
-// No controller runs the Jobs.
+// fixture is a CronTab named tick. No controller runs the Jobs.
 type fixture struct {
-	*testing.T
-	namespace string
-	client    client.WithWatch
-	clock     *clocktesting.FakeClock
-	recorder  *events.FakeRecorder
-	// writes are the write requests since the last takeWrites.
-	writes []harness.Request
+	*stories.World[*stablev1.CronTab]
+	*Reconciler
 	// podWait is the stuckAfter of the Reconciler; zero, because there are no Pods.
 	podWait time.Duration
-	*Reconciler
+	// since is the minute from which on runs counts the created Jobs; see countCreations.
+	since time.Time
+	runs  *creationCounter
 }
 
 // newFixture returns a fixture in its own namespace; tests run in parallel. Its clock starts five
@@ -48,77 +40,60 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	f := &fixture{
-		T:         t,
-		namespace: env.Namespace(t),
-		client:    harness.Client(t, env.Config(t), harness.Scheme(t, stablev1.AddToScheme), Indexes...),
-		clock:     clocktesting.NewFakeClock(time.Now().Truncate(time.Minute).Add(65 * time.Second)),
-		recorder:  events.NewFakeRecorder(100),
-	}
-	f.restart()
-	return f
+	return startFixture(t, stories.Server)
 }
 
-// restart simulates a restart of the process.
-func (f *fixture) restart() { f.useClient(f.client) }
-
-// useClient simulates a restart with another client.
-func (f *fixture) useClient(c client.WithWatch) {
-	counted := harness.Observe(c, func(request harness.Request) error {
-		if request.IsWrite() {
-			f.writes = append(f.writes, request)
-		}
-		return nil
-	}, func(harness.Request) error { return nil })
-	f.Reconciler = NewReconciler(counted, f.client, f.recorder, f.clock)
-	f.stuckAfter = f.podWait
+func startFixture(t *testing.T, api stories.API) *fixture {
+	t.Helper()
+	f := &fixture{World: stories.New[*stablev1.CronTab](t, api, stories.Options{
+		Name: "tick", AddToScheme: stablev1.AddToScheme, Indexes: Indexes,
+		Cached: []client.ObjectList{&batchv1.JobList{}, &stablev1.CronTabList{}},
+		Now:    time.Now().Truncate(time.Minute).Add(65 * time.Second),
+	})}
+	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*stablev1.CronTab] {
+		f.Reconciler = NewReconciler(cached, live, f.Recorder, f.Clock)
+		f.stuckAfter = f.podWait
+		return f.Reconciler
+	}
+	f.Restart()
+	return f
 }
 
 // create creates the CronTab tick and reconciles it.
 func (f *fixture) create(changes ...mutation) {
 	f.Helper()
 	cronTab := newCronTab(changes...)
-	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: cronTab.Name, Annotations: cronTab.Annotations}
-	f.must(f.client.Create(f.Context(), cronTab))
-	f.clock.SetTime(cronTab.CreationTimestamp.Truncate(time.Minute).Add(65 * time.Second))
+	cronTab.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: cronTab.Name, Annotations: cronTab.Annotations}
+	f.Do(f.Client.Create(f.Context(), cronTab))
+	f.Clock.SetTime(cronTab.CreationTimestamp.Truncate(time.Minute).Add(65 * time.Second))
 	if _, hasMinutes := f.startOfMinute(); !hasMinutes {
 		f.Fatal("the clock is not five seconds into a minute")
 	}
 	f.reconcileUntilStable()
-	f.writes = nil
+	f.Writes = nil
 }
 
 // startOfMinute returns the current minute, and whether the clock is five seconds into it.
 func (f *fixture) startOfMinute() (time.Time, bool) {
-	minute := f.clock.Now().Truncate(time.Minute)
-	return minute, f.clock.Now().Sub(minute) == 5*time.Second
-}
-
-// cronTab reads the CronTab tick.
-func (f *fixture) cronTab() *stablev1.CronTab {
-	f.Helper()
-	cronTab := &stablev1.CronTab{}
-	f.must(f.client.Get(f.Context(), client.ObjectKey{Namespace: f.namespace, Name: "tick"}, cronTab))
-	return cronTab
+	minute := f.Clock.Now().Truncate(time.Minute)
+	return minute, f.Clock.Now().Sub(minute) == 5*time.Second
 }
 
 // update changes the CronTab tick.
 func (f *fixture) update(changes ...mutation) {
 	f.Helper()
-	f.must(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		cronTab := f.cronTab()
+	f.Change(func(cronTab *stablev1.CronTab) {
 		for _, change := range changes {
 			change(cronTab)
 		}
-		return f.client.Update(f.Context(), cronTab)
-	}))
+	})
 }
 
 // jobs lists all Jobs by name.
 func (f *fixture) jobs() []batchv1.Job {
 	f.Helper()
 	var list batchv1.JobList
-	f.must(f.client.List(f.Context(), &list, client.InNamespace(f.namespace)))
+	f.Do(f.Client.List(f.Context(), &list, client.InNamespace(f.Namespace)))
 	slices.SortFunc(list.Items, func(a, b batchv1.Job) int { return strings.Compare(a.Name, b.Name) })
 	return list.Items
 }
@@ -136,7 +111,7 @@ func (f *fixture) jobTimes(since time.Time) []time.Duration {
 // finishJob sets the status of a Job as the Job controller does when it finishes.
 func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType) {
 	f.Helper()
-	now := metav1.NewTime(f.clock.Now())
+	now := metav1.NewTime(f.Clock.Now())
 	criterion, reason := batchv1.JobSuccessCriteriaMet, ""
 	if condition == batchv1.JobFailed {
 		criterion, reason = batchv1.JobFailureTarget, batchv1.JobReasonBackoffLimitExceeded
@@ -153,7 +128,7 @@ func (f *fixture) finishJob(job *batchv1.Job, condition batchv1.JobConditionType
 			Type: kind, Status: corev1.ConditionTrue, Reason: reason, LastTransitionTime: now,
 		})
 	}
-	f.must(f.client.Status().Update(f.Context(), job))
+	f.Do(f.Client.Status().Update(f.Context(), job))
 }
 
 // createPod creates a Pod of a Job whose container has a state.
@@ -166,18 +141,18 @@ func (f *fixture) createPod(job *batchv1.Job, phase corev1.PodPhase, state corev
 		},
 		Spec: job.Spec.Template.Spec,
 	}
-	f.must(f.client.Create(f.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "default"}})) // needed by every Pod
-	f.must(f.client.Create(f.Context(), pod))
+	f.Do(f.Client.Create(f.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: "default"}})) // needed by every Pod
+	f.Do(f.Client.Create(f.Context(), pod))
 	pod.Status = corev1.PodStatus{Phase: phase, ContainerStatuses: []corev1.ContainerStatus{{
 		Name: pod.Spec.Containers[0].Name, Image: pod.Spec.Containers[0].Image, State: state,
 	}}}
-	f.must(f.client.Status().Update(f.Context(), pod))
+	f.Do(f.Client.Status().Update(f.Context(), pod))
 }
 
 // deleteJobNow deletes a Job, including garbage collection.
 func (f *fixture) deleteJobNow(job *batchv1.Job) {
 	f.Helper()
-	f.must(client.IgnoreNotFound(f.client.Delete(f.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground))))
+	f.Do(client.IgnoreNotFound(f.Client.Delete(f.Context(), job, client.PropagationPolicy(metav1.DeletePropagationBackground))))
 	f.collectGarbage()
 }
 
@@ -187,7 +162,7 @@ func (f *fixture) collectGarbage() {
 	for _, job := range f.jobs() {
 		if job.DeletionTimestamp != nil {
 			job.Finalizers = nil
-			f.must(client.IgnoreNotFound(f.client.Update(f.Context(), &job)))
+			f.Do(client.IgnoreNotFound(f.Client.Update(f.Context(), &job)))
 		}
 	}
 }
@@ -195,13 +170,33 @@ func (f *fixture) collectGarbage() {
 // reconcile reconciles the CronTab tick once, after the events of all Jobs.
 func (f *fixture) reconcile() (reconcile.Result, error) {
 	f.Helper()
-	cronTab := f.cronTab()
-	if st := f.states.lookup(client.ObjectKeyFromObject(cronTab), cronTab.UID); st != nil {
-		for _, job := range f.jobs() {
+	f.observeJobs(f.Client)
+	return f.Reconcile(f.Context(), f.Object())
+}
+
+// observeJobs delivers the events of all Jobs that a cache has. There are none while the API server is away.
+func (f *fixture) observeJobs(cache client.Reader) {
+	f.Helper()
+	if st := f.states.lookup(f.Key, f.Object().UID); st != nil {
+		var jobs batchv1.JobList
+		_ = cache.List(f.Context(), &jobs, client.InNamespace(f.Namespace))
+		for _, job := range jobs.Items {
 			st.observeCreation(job.Name)
 		}
 	}
-	return f.Reconcile(f.Context(), cronTab)
+}
+
+// Step deletes the Jobs that are recorded, reconciles, and lets a quarter of a minute pass.
+func (f *fixture) Step() (reconcile.Result, error) {
+	f.Helper()
+	f.observeJobs(f.Cached())
+	f.deleteRecordedJobs()
+	result, err := f.World.Step()
+	if alarm := f.wakeups.at(f.Key); result.RequeueAfter == 0 && !alarm.IsZero() {
+		result.RequeueAfter = max(alarm.Sub(f.Clock.Now()), 1)
+	}
+	f.Clock.Step(15 * time.Second)
+	return result, err
 }
 
 // reconcileUntilStable reconciles the CronTab tick, advancing the clock for deferred status
@@ -209,74 +204,46 @@ func (f *fixture) reconcile() (reconcile.Result, error) {
 func (f *fixture) reconcileUntilStable() {
 	f.Helper()
 	for range 300 {
-		before, jobs := len(f.writes), len(f.jobs())
+		before, jobs := len(f.Writes), len(f.jobs())
 		result, err := f.reconcile()
 		if err != nil {
 			f.Fatalf("Reconcile: %v", err)
 		}
-		alarm := f.wakeups.at(client.ObjectKey{Namespace: f.namespace, Name: "tick"})
+		alarm := f.wakeups.at(f.Key)
 		switch {
-		case !alarm.IsZero() && !alarm.After(f.clock.Now()):
+		case !alarm.IsZero() && !alarm.After(f.Clock.Now()):
 		case result.RequeueAfter > 0 && result.RequeueAfter < 10*time.Second:
-			f.clock.Step(result.RequeueAfter)
-		case len(f.writes) == before:
+			f.Clock.Step(result.RequeueAfter)
+		case len(f.Writes) == before:
 			return
-		case len(f.jobs()) == jobs && f.writes[len(f.writes)-1].Verb == "create":
+		case len(f.jobs()) == jobs && f.Writes[len(f.Writes)-1].Verb == "create":
 			return // the API server rejects the Job
 		}
 	}
-	f.Fatalf("Still busy after 300 reconciles: %v", f.writes)
+	f.Fatalf("Still busy after 300 reconciles: %v", f.Writes)
 }
 
 // advanceToNextRun advances the clock to the next wakeup and reconciles.
 func (f *fixture) advanceToNextRun() {
 	f.Helper()
-	alarm := f.wakeups.at(client.ObjectKey{Namespace: f.namespace, Name: "tick"})
+	alarm := f.wakeups.at(f.Key)
 	if alarm.IsZero() {
 		f.Fatal("no wakeup is set")
 	}
-	if alarm.After(f.clock.Now()) {
-		f.clock.SetTime(alarm)
+	if alarm.After(f.Clock.Now()) {
+		f.Clock.SetTime(alarm)
 	}
 	if _, err := f.reconcile(); err != nil {
 		f.Fatalf("Reconcile: %v", err)
 	}
 }
 
-// takeWrites returns the write requests since the last call.
-func (f *fixture) takeWrites() []harness.Request {
-	writes := f.writes
-	f.writes = nil
-	return writes
-}
-
-// takeEvents returns the events since the last call.
-func (f *fixture) takeEvents() []string { return harness.Events(f.recorder) }
-
-// expectReady checks status and reason of condition Ready.
-func (f *fixture) expectReady(status metav1.ConditionStatus, reason string) {
-	f.Helper()
-	cronTab := f.cronTab()
-	statuscheck.Verify(f, cronTab)
-	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
-	if ready == nil || ready.Status != status || ready.Reason != reason {
-		f.Errorf("Ready is %s; want %s, %s", asJSON(ready), status, reason)
-	}
-}
-
 // expectCondition fails the test unless a condition has this status, reason and message.
 func (f *fixture) expectCondition(name string, status metav1.ConditionStatus, reason, message string) {
 	f.Helper()
-	got := meta.FindStatusCondition(f.cronTab().Status.Conditions, name)
+	got := meta.FindStatusCondition(f.Object().Status.Conditions, name)
 	if got == nil || got.Status != status || got.Reason != reason || got.Message != message {
 		f.Errorf("%s is %s, want %s, %s, %q", name, asJSON(got), status, reason, message)
-	}
-}
-
-func (f *fixture) must(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
 	}
 }
 
@@ -284,8 +251,8 @@ func (f *fixture) must(err error) {
 func (f *fixture) createForeignJob(name string) *batchv1.Job {
 	f.Helper()
 	job := jobOf(newCronTab(), noon)
-	job.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: name}
-	if err := f.client.Create(f.Context(), job); err != nil && !apierrors.IsAlreadyExists(err) {
+	job.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: name}
+	if err := f.Client.Create(f.Context(), job); err != nil && !apierrors.IsAlreadyExists(err) {
 		f.Fatal(err)
 	}
 	return job

@@ -26,19 +26,19 @@ func TestRunTakesTwoWrites(t *testing.T) {
 		f.reconcileUntilStable()
 	}
 	want := []harness.Request{{Verb: "create"}, {Verb: "update", Subresource: "status"}}
-	if diff := cmp.Diff(append(append(append(append(want, want...), want...), want...), want...), f.takeWrites()); diff != "" {
+	if diff := cmp.Diff(append(append(append(append(want, want...), want...), want...), want...), f.Wrote()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	m := time.Minute
 	if diff := cmp.Diff([]time.Duration{0, m, 2 * m, 3 * m, 4 * m, 5 * m}, f.jobTimes(first)); diff != "" {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
-	status := f.cronTab().Status
+	status := f.Object().Status
 	if len(status.Active) != 6 || status.ActiveCount != 6 || !status.LastScheduleTime.Time.Equal(first.Add(5*m)) || !status.NextScheduleTime.Time.Equal(first.Add(6*m)) {
 		t.Errorf("the status is %s", asJSON(status))
 	}
-	f.expectReady("True", stablev1.ReasonScheduled)
-	if events := f.takeEvents(); len(events) > 0 {
+	f.ExpectReady("True", stablev1.ReasonScheduled)
+	if events := f.Events(); len(events) > 0 {
 		t.Errorf("events are %q", events)
 	}
 }
@@ -55,7 +55,7 @@ func TestJobEqualsThatOfCronJob(t *testing.T) {
 	})
 	scheduled, _ := f.startOfMinute()
 	job := f.jobs()[0]
-	if want := jobName(f.cronTab(), scheduled); job.Name != want {
+	if want := jobName(f.Object(), scheduled); job.Name != want {
 		t.Errorf("name is %s, want %s", job.Name, want)
 	}
 	kathmandu := must(time.LoadLocation(zone))
@@ -67,7 +67,7 @@ func TestJobEqualsThatOfCronJob(t *testing.T) {
 	if diff := cmp.Diff(want, job.Spec.Template.Annotations); diff != "" {
 		t.Errorf("annotations of the pods (-want +got):\n%s", diff)
 	}
-	if job.Labels["app"] != "tick" || job.Labels[stablev1.NameLabel] != "tick" || job.Spec.Template.Labels[stablev1.NameLabel] != "tick" || !metav1.IsControlledBy(&job, f.cronTab()) {
+	if job.Labels["app"] != "tick" || job.Labels[stablev1.NameLabel] != "tick" || job.Spec.Template.Labels[stablev1.NameLabel] != "tick" || !metav1.IsControlledBy(&job, f.Object()) {
 		t.Errorf("the Job is %s", asJSON(job.ObjectMeta))
 	}
 }
@@ -79,17 +79,17 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	jobs := f.jobs()
 	f.finishJob(&jobs[0], batchv1.JobComplete)
 	f.createPod(&jobs[1], corev1.PodFailed, corev1.ContainerState{
-		Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(f.clock.Now())},
+		Terminated: &corev1.ContainerStateTerminated{ExitCode: 3, FinishedAt: metav1.NewTime(f.Clock.Now())},
 	})
 	f.finishJob(&jobs[1], batchv1.JobFailed)
 	f.reconcileUntilStable()
-	status := f.cronTab().Status
+	status := f.Object().Status
 	if len(status.Active) != 0 || status.LastSuccessfulTime == nil || status.LastFailureTime == nil {
 		t.Errorf("the status is %s", asJSON(status))
 	}
 	failure := fmt.Sprintf("Job %q failed: BackoffLimitExceeded, exit code 3. To see its logs, run: kubectl logs --namespace %s job/%[1]s",
-		jobs[1].Name, f.namespace)
-	if diff := cmp.Diff([]string{"Warning JobFailed " + failure}, f.takeEvents()); diff != "" {
+		jobs[1].Name, f.Namespace)
+	if diff := cmp.Diff([]string{"Warning JobFailed " + failure}, f.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	want := &stablev1.FinishedRun{JobName: jobs[1].Name, Result: stablev1.RunFailed, FinishTime: *status.LastFailureTime,
@@ -100,11 +100,11 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	f.expectCondition(stablev1.ConditionLastRunSucceeded, metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
 
 	// The result outlasts the Job and its Pods, and a restart of the controller.
-	f.restart()
+	f.Restart()
 	f.deleteJobNow(&jobs[1])
 	f.reconcileUntilStable()
 	f.expectCondition(stablev1.ConditionLastRunSucceeded, metav1.ConditionFalse, stablev1.ReasonJobFailed, failure)
-	if got := f.takeEvents(); len(got) > 0 {
+	if got := f.Events(); len(got) > 0 {
 		t.Errorf("events of a known failure: %q", got)
 	}
 	f.advanceToNextRun()
@@ -119,19 +119,19 @@ func TestFinishedJobsAreReported(t *testing.T) {
 func TestDeletedJobIsStuck(t *testing.T) {
 	f := newFixture(t)
 	f.podWait = stuckAfter
-	f.restart()
+	f.Restart()
 	f.create(withSchedule("0 * * * *"), withPolicy(stablev1.ReplaceConcurrent))
 	f.advanceToNextRun()
 	job := f.jobs()[0]
 	job.Finalizers = []string{"example.com/hold"}
-	f.must(f.client.Update(t.Context(), &job))
-	f.must(f.client.Delete(t.Context(), &job, client.PropagationPolicy(metav1.DeletePropagationForeground)))
-	f.takeEvents()
+	f.Do(f.Client.Update(t.Context(), &job))
+	f.Do(f.Client.Delete(t.Context(), &job, client.PropagationPolicy(metav1.DeletePropagationForeground)))
+	f.Events()
 	f.reconcileUntilStable()
 	message := fmt.Sprintf(`Job %q is being deleted and counts toward concurrencyPolicy until it is gone. The finalizer "example.com/hold" holds it; remove that if nothing else will. `+
-		"To see it, run: kubectl get job --namespace %s %[1]s --output yaml", job.Name, f.namespace)
+		"To see it, run: kubectl get job --namespace %s %[1]s --output yaml", job.Name, f.Namespace)
 	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionTrue, stablev1.ReasonJobNotDeleted, message)
-	if diff := cmp.Diff([]string{"Warning JobNotDeleted " + message}, f.takeEvents()); diff != "" {
+	if diff := cmp.Diff([]string{"Warning JobNotDeleted " + message}, f.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	f.collectGarbage()
@@ -142,12 +142,12 @@ func TestDeletedJobIsStuck(t *testing.T) {
 func TestStuckRun(t *testing.T) {
 	f := newFixture(t)
 	f.podWait = stuckAfter
-	f.restart()
+	f.Restart()
 	f.create(withSchedule("0 * * * *"))
 	f.advanceToNextRun()
 	job := f.jobs()[0]
-	job.Status.StartTime, job.Status.Active = ptr.To(metav1.NewTime(f.clock.Now())), 1
-	f.must(f.client.Status().Update(t.Context(), &job))
+	job.Status.StartTime, job.Status.Active = ptr.To(metav1.NewTime(f.Clock.Now())), 1
+	f.Do(f.Client.Status().Update(t.Context(), &job))
 	f.reconcileUntilStable()
 	none := func() {
 		f.Helper()
@@ -155,25 +155,25 @@ func TestStuckRun(t *testing.T) {
 	}
 	none()
 	f.createPod(&job, corev1.PodPending, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull"}})
-	f.takeEvents()
+	f.Events()
 	f.advanceToNextRun() // after a minute
 	f.reconcileUntilStable()
 	message := fmt.Sprintf(`Job %q has no ready Pod. Container "main" of Pod %[1]q waits: ImagePullBackOff, image "busybox". `+
-		"To see its events, run: kubectl describe pods --namespace %s --selector batch.kubernetes.io/job-name=%[1]s", job.Name, f.namespace)
+		"To see its events, run: kubectl describe pods --namespace %s --selector batch.kubernetes.io/job-name=%[1]s", job.Name, f.Namespace)
 	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionTrue, stablev1.ReasonPodsNotReady, message)
-	if diff := cmp.Diff([]string{"Warning PodsNotReady " + message}, f.takeEvents()); diff != "" {
+	if diff := cmp.Diff([]string{"Warning PodsNotReady " + message}, f.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 
 	// A restart of the controller changes nothing, and is no new event.
-	f.restart()
+	f.Restart()
 	f.reconcileUntilStable()
 	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionTrue, stablev1.ReasonPodsNotReady, message)
-	if got := f.takeEvents(); len(got) > 0 {
+	if got := f.Events(); len(got) > 0 {
 		t.Errorf("events: %q", got)
 	}
 	job.Status.Ready = ptr.To[int32](1)
-	f.must(f.client.Status().Update(t.Context(), &job))
+	f.Do(f.Client.Status().Update(t.Context(), &job))
 	f.reconcileUntilStable()
 	none()
 }
@@ -204,13 +204,13 @@ func TestHistoryLimits(t *testing.T) {
 func TestHistoryIsDeletedInBatches(t *testing.T) {
 	f := newFixture(t)
 	f.create(withMissedRuns(stablev1.AllMissedRuns, 100))
-	f.clock.Step(25 * time.Minute)
+	f.Clock.Step(25 * time.Minute)
 	f.reconcileUntilStable()
 	for _, job := range f.jobs() {
 		f.finishJob(&job, batchv1.JobComplete)
 	}
 	f.advanceToNextRun() // cleanup is deferred in favor of runs at first
-	f.clock.SetTime(f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())))
+	f.Clock.SetTime(f.wakeups.at(client.ObjectKeyFromObject(f.Object())))
 	before := len(f.jobs())
 	result, err := f.reconcile()
 	if err != nil {
@@ -232,11 +232,11 @@ func TestOnlyVeryLateRunsHaveAnEvent(t *testing.T) {
 		late time.Duration
 		want int
 	}{{0, 0}, {50 * time.Second, 0}, {70 * time.Second, 1}} {
-		due := f.wakeups.at(client.ObjectKey{Namespace: f.namespace, Name: "tick"})
-		f.clock.SetTime(due.Add(tt.late))
+		due := f.wakeups.at(client.ObjectKey{Namespace: f.Namespace, Name: "tick"})
+		f.Clock.SetTime(due.Add(tt.late))
 		f.reconcileUntilStable()
 		var created int
-		for _, event := range f.takeEvents() {
+		for _, event := range f.Events() {
 			if strings.HasPrefix(event, "Normal SuccessfulCreate Created Job") {
 				created++
 			}
@@ -255,7 +255,7 @@ func TestContinuousRunsDoNotStarveCleanup(t *testing.T) {
 	if _, err := f.reconcile(); err != nil {
 		t.Fatalf("Reconcile: %v", err)
 	}
-	f.writes = nil
+	f.Writes = nil
 	for range 30 {
 		f.advanceToNextRun()
 		for _, job := range f.jobs() {
@@ -265,7 +265,7 @@ func TestContinuousRunsDoNotStarveCleanup(t *testing.T) {
 		}
 	}
 	var statuses int
-	for _, write := range f.writes {
+	for _, write := range f.Writes {
 		if write.Subresource == "status" {
 			statuses++
 		}
@@ -273,7 +273,7 @@ func TestContinuousRunsDoNotStarveCleanup(t *testing.T) {
 	if statuses != 4 {
 		t.Errorf("%d statuses were written in 30 seconds", statuses)
 	}
-	if behind := f.clock.Now().Sub(f.cronTab().Status.ScheduledUntil.Time); behind > 7*time.Second {
+	if behind := f.Clock.Now().Sub(f.Object().Status.ScheduledUntil.Time); behind > 7*time.Second {
 		t.Errorf("the status is behind by %s", behind)
 	}
 	// All but three of the recorded Jobs are deleted.
@@ -285,7 +285,7 @@ func TestContinuousRunsDoNotStarveCleanup(t *testing.T) {
 func TestEditDoesNotStartEarlierRuns(t *testing.T) {
 	f := newFixture(t)
 	f.create(func(c *stablev1.CronTab) { c.Spec.Schedule = "0 0 1 1 *" })
-	f.clock.Step(90 * time.Minute)
+	f.Clock.Step(90 * time.Minute)
 	f.update(withSchedule("* * * * *"))
 	f.reconcileUntilStable()
 	if jobs := f.jobs(); len(jobs) > 0 {
@@ -293,9 +293,9 @@ func TestEditDoesNotStartEarlierRuns(t *testing.T) {
 	}
 	f.update(withSuspend)
 	f.reconcileUntilStable()
-	f.clock.Step(time.Hour)
+	f.Clock.Step(time.Hour)
 	f.reconcileUntilStable()
-	f.expectReady("True", stablev1.ReasonSuspended)
+	f.ExpectReady("True", stablev1.ReasonSuspended)
 	f.update(func(c *stablev1.CronTab) { c.Spec.Suspend = nil })
 	f.reconcileUntilStable()
 	if jobs := f.jobs(); len(jobs) > 0 {
@@ -332,10 +332,10 @@ func TestQueueRunsInOrder(t *testing.T) {
 		f.advanceToNextRun()
 	}
 	f.reconcileUntilStable()
-	if status := f.cronTab().Status; status.Queued != 3 || len(status.QueuedTimes) != 3 {
+	if status := f.Object().Status; status.Queued != 3 || len(status.QueuedTimes) != 3 {
 		t.Errorf("the status is %s", asJSON(status))
 	}
-	f.restart()
+	f.Restart()
 	var got [][]time.Duration
 	for range 3 {
 		jobs := f.jobs()
@@ -353,17 +353,17 @@ func TestQueueRunsInOrder(t *testing.T) {
 func TestOnDemand(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 0 1 1 *"))
-	asked := f.clock.Now().UTC()
+	asked := f.Clock.Now().UTC()
 	f.update(withRequest(asked.Format(time.RFC3339)))
 	for range 2 {
 		f.reconcileUntilStable()
 		jobs := f.jobs()
-		if len(jobs) != 1 || jobs[0].Name != jobName(f.cronTab(), asked) {
+		if len(jobs) != 1 || jobs[0].Name != jobName(f.Object(), asked) {
 			t.Fatalf("the Jobs are %s", asJSON(jobs))
 		}
-		f.restart()
+		f.Restart()
 	}
-	if status := f.cronTab().Status; !status.LastManualRunTime.Time.Equal(asked) || status.LastScheduleTime != nil || status.ActiveCount != 1 {
+	if status := f.Object().Status; !status.LastManualRunTime.Time.Equal(asked) || status.LastScheduleTime != nil || status.ActiveCount != 1 {
 		t.Errorf("the status is %s", asJSON(status))
 	}
 	// The same holds when the Job is gone.
@@ -374,10 +374,10 @@ func TestOnDemand(t *testing.T) {
 		t.Errorf("one request started two runs")
 	}
 	f.update(withRequest("soon"))
-	f.takeEvents()
+	f.Events()
 	f.reconcileUntilStable()
 	f.reconcileUntilStable()
-	if events := f.takeEvents(); len(events) != 1 {
+	if events := f.Events(); len(events) != 1 {
 		t.Errorf("events are %q", events)
 	}
 }
@@ -387,12 +387,12 @@ func TestOnDemandInARow(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 0 1 1 *"))
 	for range 8 {
-		asked := NewRequest(f.cronTab(), f.clock.Now())
+		asked := NewRequest(f.Object(), f.Clock.Now())
 		f.update(withRequest(asked))
 		if _, err := f.reconcile(); err != nil {
 			t.Fatal(err)
 		}
-		if open := OpenRequest(f.cronTab()); !open.IsZero() {
+		if open := OpenRequest(f.Object()); !open.IsZero() {
 			t.Fatalf("after the start, the run requested at %v is open", open)
 		}
 	}
@@ -410,7 +410,7 @@ func TestReplacedRequest(t *testing.T) {
 		f.update(withRequest(at))
 		f.reconcileUntilStable()
 		var got []string
-		for _, event := range f.takeEvents() {
+		for _, event := range f.Events() {
 			if strings.Contains(event, stablev1.ReasonRunRequestReplaced) {
 				got = append(got, event)
 			}
@@ -430,13 +430,13 @@ func TestReplacedRequest(t *testing.T) {
 func TestOnDemandAtScheduledTime(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("* * * * * *"), withPolicy(stablev1.ForbidConcurrent))
-	f.update(withRequest(f.clock.Now().UTC().Format(time.RFC3339)), withSuspend)
+	f.update(withRequest(f.Clock.Now().UTC().Format(time.RFC3339)), withSuspend)
 	jobs := f.jobs()
 	f.finishJob(&jobs[0], batchv1.JobComplete)
 	f.reconcileUntilStable()
 	manual := 0
 	for _, job := range f.jobs() {
-		if r := runOf(&job); r.manual && job.Name != jobName(f.cronTab(), r.at) {
+		if r := runOf(&job); r.manual && job.Name != jobName(f.Object(), r.at) {
 			manual++
 		}
 	}
@@ -448,18 +448,18 @@ func TestOnDemandAtScheduledTime(t *testing.T) {
 func TestForeignJobIsNotTouched(t *testing.T) {
 	f := newFixture(t)
 	f.create()
-	next := f.cronTab().Status.NextScheduleTime.Time
-	foreign := f.createForeignJob(jobName(f.cronTab(), next))
+	next := f.Object().Status.NextScheduleTime.Time
+	foreign := f.createForeignJob(jobName(f.Object(), next))
 	f.advanceToNextRun()
 	f.reconcileUntilStable()
-	f.expectReady("False", stablev1.ReasonJobNameTaken)
-	if alarm := f.wakeups.at(client.ObjectKeyFromObject(f.cronTab())); alarm.IsZero() || alarm.After(f.clock.Now().Add(time.Minute)) {
-		t.Errorf("next attempt is at %v, now is %v", alarm, f.clock.Now())
+	f.ExpectReady("False", stablev1.ReasonJobNameTaken)
+	if alarm := f.wakeups.at(client.ObjectKeyFromObject(f.Object())); alarm.IsZero() || alarm.After(f.Clock.Now().Add(time.Minute)) {
+		t.Errorf("next attempt is at %v, now is %v", alarm, f.Clock.Now())
 	}
 	f.deleteJobNow(foreign)
-	f.clock.Step(10 * time.Second)
+	f.Clock.Step(10 * time.Second)
 	f.reconcileUntilStable()
-	f.expectReady("True", stablev1.ReasonScheduled)
+	f.ExpectReady("True", stablev1.ReasonScheduled)
 	jobs := f.jobs()
 	if last := jobs[len(jobs)-1]; last.Name != foreign.Name || last.UID == foreign.UID {
 		t.Errorf("the last Job is %s", last.Name)
@@ -470,27 +470,27 @@ func TestRejectedJobIsRetried(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 0 1 1 *"))
 	quota := &corev1.ResourceQuota{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: "none"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: "none"},
 		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/jobs.batch": zero}},
 	}
-	f.must(f.client.Create(t.Context(), quota))
+	f.Do(f.Client.Create(t.Context(), quota))
 	// The quota controller does not run here.
 	quota.Status.Hard, quota.Status.Used = quota.Spec.Hard, corev1.ResourceList{"count/jobs.batch": zero}
-	f.must(f.client.Status().Update(t.Context(), quota))
+	f.Do(f.Client.Status().Update(t.Context(), quota))
 	f.update(withSchedule("* * * * *"))
 	f.reconcileUntilStable()
 	harness.Eventually(t, "the API server knows of the quota", func() bool {
 		probe := jobOf(newCronTab(), noon)
-		probe.ObjectMeta = metav1.ObjectMeta{Namespace: f.namespace, Name: "probe"}
-		return f.client.Create(t.Context(), probe, client.DryRunAll) != nil
+		probe.ObjectMeta = metav1.ObjectMeta{Namespace: f.Namespace, Name: "probe"}
+		return f.Client.Create(t.Context(), probe, client.DryRunAll) != nil
 	})
 	f.advanceToNextRun()
 	f.reconcileUntilStable()
-	f.expectReady("False", stablev1.ReasonJobRejected)
-	f.must(f.client.Delete(t.Context(), quota))
-	scheduled := f.cronTab().Status.QueuedTimes[0].Time
+	f.ExpectReady("False", stablev1.ReasonJobRejected)
+	f.Do(f.Client.Delete(t.Context(), quota))
+	scheduled := f.Object().Status.QueuedTimes[0].Time
 	harness.Eventually(t, "the run starts", func() bool {
-		f.clock.Step(time.Second)
+		f.Clock.Step(time.Second)
 		_, err := f.reconcile()
 		return err == nil && len(f.jobs()) == 1
 	})
@@ -498,7 +498,7 @@ func TestRejectedJobIsRetried(t *testing.T) {
 		t.Errorf("scheduled time is %v, want %v", got, scheduled)
 	}
 	f.reconcileUntilStable()
-	f.expectReady("True", stablev1.ReasonScheduled)
+	f.ExpectReady("True", stablev1.ReasonScheduled)
 }
 
 func TestTTLIsSetWhenRunIsRecorded(t *testing.T) {
@@ -509,9 +509,9 @@ func TestTTLIsSetWhenRunIsRecorded(t *testing.T) {
 	if job.Spec.TTLSecondsAfterFinished != nil || job.Annotations[stablev1.TTLAnnotation] != "0" {
 		t.Errorf("before the status was written, the Job is %s", asJSON(job))
 	}
-	f.takeWrites()
+	f.Wrote()
 	f.reconcileUntilStable()
-	if diff := cmp.Diff([]harness.Request{{Verb: "update", Subresource: "status"}, {Verb: "patch"}}, f.takeWrites()); diff != "" {
+	if diff := cmp.Diff([]harness.Request{{Verb: "update", Subresource: "status"}, {Verb: "patch"}}, f.Wrote()); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	job = f.jobs()[1]

@@ -136,6 +136,9 @@ func (w *World[O]) useClients(cached, live client.WithWatch) {
 	w.reconciler = w.Start(w.cached, live)
 }
 
+// Cached returns the client of the process, which reads from its cache.
+func (w *World[O]) Cached() client.WithWatch { return w.cached }
+
 // Freeze restarts the process with a cache that keeps what there is now.
 func (w *World[O]) Freeze() {
 	w.Helper()
