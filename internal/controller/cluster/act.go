@@ -26,8 +26,7 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 	switch p.action {
 	case apply:
 		request := newRequest(cluster)
-		request.Snapshot, request.Idle = seen.snapshot, seen.idle
-		request.Stop = request.Stop || seen.idle
+		request.Snapshot, request.Stop, request.Idle = seen.snapshot, seen.stop.wanted, seen.stop.idle
 		if wantsRestore(seen) {
 			request.Restore = seen.restore.request
 		}
@@ -53,7 +52,7 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 		return r.giveUp(ctx, cluster, seen)
 	}
 	return errors.Join(r.actOnSecret(ctx, cluster, seen, p), r.actOnKubeconfig(ctx, cluster, seen, p), r.actOnUsers(ctx, cluster, seen, p),
-		r.actOnPrevious(ctx, cluster, seen, p), r.actOnSchedule(ctx, cluster, p))
+		r.actOnPrevious(ctx, cluster, seen, p), r.actOnSchedule(ctx, cluster, seen, p))
 }
 
 // checkLive compares the cached Cluster with the API server before an operation starts. A stale cache may have a Cluster without

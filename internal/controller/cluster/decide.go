@@ -5,7 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -42,8 +41,6 @@ const (
 type plan struct {
 	// at is the time of the decision.
 	at time.Time
-	// isIdle is true if spec.idle stops the cluster.
-	isIdle bool
 	// action is the action on the cluster.
 	action action
 	// operation is the operation that apply or remove starts, empty if it continues one; attempts is its number of attempts.
@@ -88,7 +85,7 @@ const (
 
 // decide returns the plan for a Cluster. It is a pure function of the observed state.
 func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
-	p := plan{at: now, isIdle: seen.idle, action: keep, secret: childKeep, kubeconfig: childKeep, again: seen.outside.Poll}
+	p := plan{at: now, action: keep, secret: childKeep, kubeconfig: childKeep, again: seen.outside.Poll}
 	switch {
 	case !cluster.DeletionTimestamp.IsZero():
 		decideDeletion(cluster, seen, &p)
@@ -104,8 +101,8 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 		}
 		p.again = sooner(p.again, untilNextExpiry(at, now))
 	}
-	if left, known := untilIdle(cluster, seen, now); known && runs(cluster, seen) {
-		p.again = sooner(p.again, left)
+	if next := seen.stop.next; !next.IsZero() {
+		p.again = sooner(p.again, next.Sub(now))
 	}
 	decideOutside(cluster, seen, &p)
 	decideChildren(cluster, seen, &p)
@@ -117,21 +114,19 @@ func decide(cluster *v1alpha1.Cluster, seen observation, now time.Time) plan {
 
 // decideOutside decides about a cluster that is not being deleted.
 func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
-	operation := seen.outside.Operation
-	inProgress := operation != nil && operation.State == v1alpha1.OperationProcessing
 	switch {
 	case seen.err != nil:
 		p.action, p.again = blocked, sooner(p.again, recheck)
-	case !runs(cluster, seen) && seen.outside.Stopped && seen.outside.Listening == seen.idle:
+	case seen.stop.wanted && seen.outside.Stopped && seen.outside.Listening == seen.stop.idle:
 		p.action = keep
-	case !runs(cluster, seen) && seen.outside.Stopped:
+	case seen.stop.wanted && seen.outside.Stopped:
 		p.action = apply // the engine listens at the address from now on, or no longer
-	case inProgress && (runs(cluster, seen) || !operation.Stale): // a stop does not wait for another operation
+	case isBusy(seen) && (!seen.stop.wanted || !seen.outside.Operation.Stale): // a stop does not wait for another operation
 		p.action = watch
 		if !seen.outside.Attended {
 			p.action = apply // an earlier manager started it, and this one does not supervise it yet
 		}
-	case runs(cluster, seen) && seen.outside.Applied && seen.outside.Attended && !wantsRestore(seen):
+	case !seen.stop.wanted && seen.outside.Applied && seen.outside.Attended && !wantsRestore(seen):
 		p.action = keep
 	default:
 		p.action, p.operation = apply, nextOperation(cluster, seen)
@@ -148,7 +143,7 @@ func decideOutside(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 // nextOperation returns the operation that an Apply starts, or "" if the cluster runs and Apply only supervises it.
 func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.OperationType {
 	switch {
-	case !runs(cluster, seen):
+	case seen.stop.wanted:
 		return v1alpha1.OperationStop
 	case wantsRestore(seen):
 		return v1alpha1.OperationRestore
@@ -193,9 +188,6 @@ func attempts(cluster *v1alpha1.Cluster) int32 {
 	}
 	return max(1, cluster.Status.LastOperation.Attempts)
 }
-
-// isRunning reports whether the spec requests a running cluster.
-func isRunning(cluster *v1alpha1.Cluster) bool { return ptr.Deref(cluster.Spec.Running, true) }
 
 // expiresAt returns the time at which spec.expiresAfter deletes the Cluster: never earlier than ExpiryNotice after that was announced. The
 // time may have passed already when the field is set, when a Cluster is no longer paused or protected, or when the manager was away.

@@ -131,6 +131,14 @@ type Restore struct {
 	UID  types.UID
 }
 
+// TokenOf returns the token of a Restore; empty for nil.
+func TokenOf(r *Restore) string {
+	if r == nil {
+		return ""
+	}
+	return r.Token
+}
+
 // SnapshotRef identifies the snapshot of spec.from.
 type SnapshotRef struct {
 	// UID is that of the ClusterSnapshot.
@@ -210,7 +218,7 @@ type Operation struct {
 	Delete bool
 	// Restore is the token of the Restore that the operation does; empty if it does none.
 	Restore string
-	// Stale is true if the operation was for another request than the current one.
+	// Stale is true if the operation was for another request than the current one, apart from its Restore.
 	Stale bool
 	// State is the state of the operation.
 	State v1alpha1.OperationState

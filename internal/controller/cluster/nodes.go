@@ -16,7 +16,7 @@ func summarizeNodes(cluster *v1alpha1.Cluster, seen observation, p plan, status 
 	case !cluster.DeletionTimestamp.IsZero() || seen.engine != v1alpha1.EngineLocal:
 		return
 	case isStopped(cluster, seen):
-		is = stoppedCondition(name, cluster, seen)
+		is = stoppedCondition(name, seen)
 	case seen.err == nil && !seen.outside.Applied:
 		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonStarting, "The nodes are checked after the spec is applied")
 	case isRestoring(seen) && nodes == nil:

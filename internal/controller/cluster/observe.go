@@ -20,8 +20,8 @@ type observation struct {
 	engine  v1alpha1.Engine
 	outside Observation
 	err     error
-	// idle is true if spec.idle stops the cluster, see isIdle.
-	idle bool
+	// stop is whether the cluster is not to run, see decideStop.
+	stop stop
 	// snapshot is the snapshot of spec.from.
 	snapshot SnapshotRef
 	// probe is the last probe of the cluster's API; nil if there was none.
@@ -58,7 +58,6 @@ func newRequest(cluster *v1alpha1.Cluster) Request {
 	request := Request{
 		Name: cluster.Name, UID: cluster.UID, Spec: *cluster.Spec.DeepCopy(),
 		Rotation: cluster.Annotations[v1alpha1.AnnotationRotateCredentials],
-		Stop:     !isRunning(cluster),
 		Deleting: !cluster.DeletionTimestamp.IsZero(),
 		Applied:  cluster.Status.AppliedConfigHash, AppliedConfig: cluster.Status.AppliedConfig,
 	}
@@ -71,6 +70,7 @@ func newRequest(cluster *v1alpha1.Cluster) Request {
 
 func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (observation, error) {
 	seen := observation{engine: engineOf(cluster.Spec), namespace: r.SecretNamespace}
+	seen.stop = decideStop(cluster, seen, r.Clock.Now()) // the engine may add that it is idle
 	if err := r.observeSnapshot(ctx, cluster, &seen); err != nil {
 		return seen, err
 	}
@@ -79,18 +79,19 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 	}
 	if engine := r.Engines[seen.engine]; engine != nil {
 		request := newRequest(cluster)
-		request.Snapshot, request.Restore = seen.snapshot, seen.restore.request
+		request.Snapshot, request.Restore, request.Stop = seen.snapshot, seen.restore.request, seen.stop.wanted
 		seen.outside, seen.err = engine.Observe(ctx, request)
 		if seen.restore.request == nil && hasBegun(cluster, seen) {
 			// It is no longer due by its age, but nothing may end it any more.
 			seen.restore.request = &Restore{Token: cluster.Spec.Restore.RequestedAt, Name: cluster.Spec.Restore.Snapshot}
-			request.Restore = seen.restore.request
-			seen.outside, seen.err = engine.Observe(ctx, request)
+		}
+		if o := seen.outside.Operation; o != nil && !o.Delete && !request.Stop && !seen.outside.Idle && o.Restore != TokenOf(seen.restore.request) {
+			o.Stale = true
 		}
 	} else {
 		seen.err = fmt.Errorf("%w: this manager runs without the engine %s", ErrUnavailable, seen.engine)
 	}
-	seen.idle = isIdle(cluster, seen, r.Clock.Now())
+	seen.stop = decideStop(cluster, seen, r.Clock.Now())
 	if err := r.observeChildren(ctx, cluster, &seen); err != nil {
 		return seen, err
 	}
@@ -129,7 +130,7 @@ func (r *Reconciler) observeChildren(ctx context.Context, cluster *v1alpha1.Clus
 // being deleted.
 func (r *Reconciler) observeProbe(cluster *v1alpha1.Cluster, seen *observation) {
 	kubeconfig := probedWith(cluster, seen)
-	if len(kubeconfig) == 0 || !runs(cluster, *seen) || !cluster.DeletionTimestamp.IsZero() {
+	if len(kubeconfig) == 0 || seen.stop.wanted || !cluster.DeletionTimestamp.IsZero() {
 		r.Prober.Forget(cluster.UID)
 		return
 	}

@@ -46,7 +46,7 @@ func isDone(cluster *v1alpha1.Cluster, seen observation, operation v1alpha1.Oper
 	case v1alpha1.OperationDelete:
 		return false
 	case v1alpha1.OperationStop:
-		return runs(cluster, seen) || seen.outside.Stopped
+		return !seen.stop.wanted || seen.outside.Stopped
 	case v1alpha1.OperationRestore:
 		return !wantsRestore(seen)
 	}

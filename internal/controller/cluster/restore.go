@@ -48,8 +48,8 @@ func doneOf(status *v1alpha1.ClusterRestoreStatus) *snapshots.Done {
 // whyNotRestored returns why a cluster is not restored now; nil if it can be.
 func whyNotRestored(cluster *v1alpha1.Cluster, seen *observation) *metav1.Condition {
 	switch {
-	case !runs(cluster, *seen):
-		return &metav1.Condition{Reason: v1alpha1.ReasonStopped, Message: "The cluster is restored when " + whenStarted(*seen)}
+	case seen.stop.wanted:
+		return &metav1.Condition{Reason: v1alpha1.ReasonStopped, Message: "The cluster is restored when " + seen.stop.until}
 	case cluster.Status.AppliedConfigHash == "":
 		return &metav1.Condition{Reason: v1alpha1.ReasonWaiting, Message: "The cluster is restored after it was provisioned"}
 	}

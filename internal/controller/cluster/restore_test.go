@@ -176,6 +176,12 @@ func TestRestoreThatFailsLate(t *testing.T) {
 	w.pass(time.Hour)
 	w.settle()
 	w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonRestoring)
+	asked := 0
+	w.outside.Fail(func(fake.Call) error { asked++; return nil })
+	w.reconcile()
+	if w.outside.Fail(nil); asked != 1 {
+		t.Errorf("the engine is asked %d times in a reconcile", asked)
+	}
 	w.outside.Hold(nil)
 	w.outside.End(w.get().UID, errors.New("no space left"))
 	w.settle()

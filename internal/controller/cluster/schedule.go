@@ -15,8 +15,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
-// newSchedule returns the schedule of a Cluster with spec.snapshots. isIdle is that of the plan.
-func newSchedule(cluster *v1alpha1.Cluster, isIdle bool) snapshots.Of {
+// newSchedule returns the schedule of a Cluster with spec.snapshots.
+func newSchedule(cluster *v1alpha1.Cluster, stop stop) snapshots.Of {
 	of := snapshots.Of{
 		Object: cluster, Kind: "ClusterSnapshot", Spec: snapshots.Spec(*cluster.Spec.Snapshots),
 		Status: snapshots.Status(ptr.Deref(cluster.Status.Snapshots, v1alpha1.SnapshotScheduleStatus{})),
@@ -25,10 +25,8 @@ func newSchedule(cluster *v1alpha1.Cluster, isIdle bool) snapshots.Of {
 		return &metav1.Condition{Reason: v1alpha1.ReasonClusterNotRunning, Message: message}
 	}
 	switch {
-	case !isRunning(cluster):
-		of.Idle = idle("No snapshots are made while spec.running is false")
-	case isIdle:
-		of.Idle = idle("No snapshots are made while the cluster is stopped because of spec.idle")
+	case stop.wanted:
+		of.Idle = idle("No snapshots are made while " + stop.while)
 	case cluster.Status.AppliedConfigHash == "":
 		of.Idle = idle("No snapshots are made until the cluster is provisioned")
 	}
@@ -60,7 +58,7 @@ func (r *Reconciler) scheduled(cluster *v1alpha1.Cluster) snapshots.Store[*v1alp
 // observeScheduled reads the ClusterSnapshots that spec.snapshots has made.
 func (r *Reconciler) observeScheduled(ctx context.Context, cluster *v1alpha1.Cluster, seen *observation) (err error) {
 	if cluster.Spec.Snapshots != nil && cluster.DeletionTimestamp.IsZero() {
-		seen.scheduled, err = r.scheduled(cluster).Observe(ctx, newSchedule(cluster, seen.idle))
+		seen.scheduled, err = r.scheduled(cluster).Observe(ctx, newSchedule(cluster, seen.stop))
 	}
 	return err
 }
@@ -70,7 +68,7 @@ func decideSchedule(cluster *v1alpha1.Cluster, seen observation, p *plan) {
 	if cluster.Spec.Snapshots == nil {
 		return
 	}
-	p.schedule = snapshots.Decide(newSchedule(cluster, p.isIdle), seen.scheduled, p.at)
+	p.schedule = snapshots.Decide(newSchedule(cluster, seen.stop), seen.scheduled, p.at)
 	if next := p.schedule.Again; !next.IsZero() {
 		p.again = sooner(p.again, next.Sub(p.at))
 	}
@@ -90,11 +88,11 @@ func newScheduled(cluster *v1alpha1.Cluster, at time.Time) *v1alpha1.ClusterSnap
 }
 
 // actOnSchedule makes the snapshot that is due, and deletes those that are not kept.
-func (r *Reconciler) actOnSchedule(ctx context.Context, cluster *v1alpha1.Cluster, p *plan) error {
+func (r *Reconciler) actOnSchedule(ctx context.Context, cluster *v1alpha1.Cluster, seen observation, p *plan) error {
 	if p.schedule == nil {
 		return nil
 	}
-	return r.scheduled(cluster).Act(ctx, newSchedule(cluster, p.isIdle), p.schedule)
+	return r.scheduled(cluster).Act(ctx, newSchedule(cluster, seen.stop), p.schedule)
 }
 
 // isSource reports whether a Cluster is being made of a ClusterSnapshot or restored from it.
@@ -107,13 +105,13 @@ func (r *Reconciler) isSource(ctx context.Context, snapshot client.Object) (bool
 }
 
 // summarizeSchedule sets or removes what the status has about spec.snapshots.
-func summarizeSchedule(cluster *v1alpha1.Cluster, p plan, actErr error, status *v1alpha1.ClusterStatus) {
+func summarizeSchedule(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error, status *v1alpha1.ClusterStatus) {
 	status.Snapshots = nil
 	if cluster.Spec.Snapshots == nil {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionSnapshotsUpToDate)
 		return
 	}
-	progress := snapshots.Summarize(newSchedule(cluster, p.isIdle), p.schedule, actErr, p.at, &status.Conditions)
+	progress := snapshots.Summarize(newSchedule(cluster, seen.stop), p.schedule, actErr, p.at, &status.Conditions)
 	if progress != (snapshots.Status{}) {
 		status.Snapshots = ptr.To(v1alpha1.SnapshotScheduleStatus(progress))
 	}

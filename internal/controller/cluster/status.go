@@ -48,7 +48,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	summarizeNodes(cluster, seen, p, &status)
 	summarizeUsers(cluster, seen, p, actErr, &status)
 	summarizeRestore(cluster, seen, p, &status)
-	summarizeSchedule(cluster, p, actErr, &status)
+	summarizeSchedule(cluster, seen, p, actErr, &status)
 	summarizeExpiry(cluster, p, &status)
 	status.Conditions = dropWithoutReason(status.Conditions)
 	var cause metav1.Condition
@@ -151,8 +151,8 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 		}
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "No operation was started yet")
 	}
-	if !runs(cluster, seen) && seen.err == nil {
-		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The spec is applied when %s", whenStarted(seen))
+	if seen.stop.wanted && seen.err == nil {
+		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonStopped, "The spec is applied when %s", seen.stop.until)
 	}
 	if p.action == wait && seen.outside.Operation == nil && before != nil && before.Reason != "" {
 		return *before // no operation was started since
@@ -207,7 +207,7 @@ func summarizeReady(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.
 	case p.action == remove || p.action == release || p.action == giveUp || !cluster.DeletionTimestamp.IsZero() && p.action == watch:
 		return condition(name, metav1.ConditionFalse, v1alpha1.ReasonRemoving, "The cluster is being removed")
 	case isStopped(cluster, seen):
-		return stoppedCondition(name, cluster, seen)
+		return stoppedCondition(name, seen)
 	case seen.invalid != nil:
 		return condition(name, metav1.ConditionUnknown, v1alpha1.ReasonKubeconfigInvalid, "The API cannot be probed: the kubeconfig is invalid")
 	case interrupted != nil && isAPIDown(seen), isRestoring(seen) && api == nil:
@@ -256,7 +256,7 @@ func summarizeControlPlane(cluster *v1alpha1.Cluster, seen observation, p plan) 
 	interrupted := interruption(name, seen, p)
 	switch {
 	case isStopped(cluster, seen):
-		return stoppedCondition(name, cluster, seen)
+		return stoppedCondition(name, seen)
 	case interrupted != nil && (names != "" || isAPIDown(seen)), isRestoring(seen) && len(seen.outside.Components) == 0:
 		return *interrupted
 	case len(seen.outside.Components) > 0 && names == "":
@@ -276,7 +276,7 @@ func summarizeEtcd(cluster *v1alpha1.Cluster, seen observation, p plan) metav1.C
 	etcd, interrupted := find(seen.outside.Components, ComponentEtcd), interruption(name, seen, p)
 	switch {
 	case isStopped(cluster, seen):
-		return stoppedCondition(name, cluster, seen)
+		return stoppedCondition(name, seen)
 	case interrupted != nil && (etcd != nil && !etcd.Up || isAPIDown(seen)), isRestoring(seen) && etcd == nil:
 		return *interrupted
 	case etcd != nil && !etcd.Up:

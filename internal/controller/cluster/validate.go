@@ -34,7 +34,7 @@ func NewValidator(rules map[v1alpha1.Engine]Rule) func(*v1alpha1.Cluster) field.
 			return field.ErrorList{field.Forbidden(field.NewPath(wrong.Field), wrong.Message)}
 		}
 		if migrated.Spec.Snapshots != nil {
-			if _, invalid := snapshots.Times(newSchedule(migrated, false)); invalid != nil {
+			if _, invalid := snapshots.Times(newSchedule(migrated, stop{})); invalid != nil {
 				return field.ErrorList{invalid}
 			}
 		}

@@ -64,14 +64,6 @@ func hashOf(r cluster.Request) string {
 	return fmt.Sprintf("hash of %s", text)
 }
 
-// tokenOf returns the token of a request to restore; empty if there is none.
-func tokenOf(r *cluster.Restore) string {
-	if r == nil {
-		return ""
-	}
-	return r.Token
-}
-
 // restored returns the token of the last restore.
 func (c *Cluster) restored() string {
 	if len(c.Restored) == 0 {
@@ -129,7 +121,7 @@ func (e *Engine) Observe(_ context.Context, r cluster.Request) (cluster.Observat
 	}
 	if c.Operation != nil {
 		operation := *c.Operation
-		operation.Stale = !operation.Delete && (c.wanted != wantedBy(r) || tokenOf(c.restore) != tokenOf(r.Restore))
+		operation.Stale = !operation.Delete && c.wanted != wantedBy(r)
 		seen.Operation = &operation
 	}
 	if c.Kubeconfig != nil {
@@ -187,7 +179,7 @@ func (e *Engine) begin(method string, r cluster.Request, find func() (c *Cluster
 		return nil
 	}
 	c.Operation = &cluster.Operation{
-		Delete: isDelete, Restore: tokenOf(r.Restore), State: v1alpha1.OperationProcessing, Description: "Working", Began: e.world.clock.Now(),
+		Delete: isDelete, Restore: cluster.TokenOf(r.Restore), State: v1alpha1.OperationProcessing, Description: "Working", Began: e.world.clock.Now(),
 	}
 	if hold := e.world.latency; hold == nil || !hold(Call{Method: method, Cluster: r.Name}) {
 		e.world.end(r.UID, c, nil)

@@ -54,14 +54,6 @@ func (d desire) key() string {
 	return d.hash + " " + d.rotation
 }
 
-// operationKey identifies an operation for the desired state.
-func (d desire) operationKey() string {
-	if d.restore == nil || d.stop {
-		return d.key()
-	}
-	return d.key() + " restore " + d.restore.Token
-}
-
 // stopKey is the key of a cluster that is to be stopped, whatever the rest of its spec.
 const stopKey = "stop"
 

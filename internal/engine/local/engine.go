@@ -80,7 +80,7 @@ type member struct {
 	cancel  context.CancelFunc // of the operation under way
 	done    chan struct{}      // closed when that is over
 	op      *cluster.Operation
-	opFor   string // the desire.operationKey that the operation applies
+	opFor   string // the desire.key that the operation applies
 	present string // the desire.key of the supervised control plane; empty if there is none
 	// draining is true from the drain of a node until a desired state is applied. Until then, a node may be without new Pods that is wanted
 	// again.
@@ -173,15 +173,13 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err := e.unmarkIdle(m.uid); err != nil {
 		return err
 	}
-	e.begin(m, false, wanted.operationKey(), func(ctx context.Context) error {
+	e.begin(m, false, wanted.key(), func(ctx context.Context) error {
 		if err := waitFor(ctx, under); err != nil {
 			return err
 		}
 		return e.apply(ctx, m, wanted)
 	})
-	if wanted.restore != nil {
-		m.op.Restore = wanted.restore.Token
-	}
+	m.op.Restore = cluster.TokenOf(wanted.restore)
 	return nil
 }
 

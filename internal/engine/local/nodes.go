@@ -52,7 +52,8 @@ func (e *Engine) chooseNodes(d *desire) error {
 // isOutdated reports whether the operation in progress drains nodes for another desired state, in which they may be wanted again. The caller
 // holds the lock.
 func (m *member) isOutdated(wanted desire) bool {
-	return m.done != nil && m.draining && !m.op.Delete && m.opFor != stopKey && m.opFor != wanted.operationKey()
+	return m.done != nil && m.draining && !m.op.Delete && m.opFor != stopKey &&
+		(m.opFor != wanted.key() || m.op.Restore != cluster.TokenOf(wanted.restore))
 }
 
 // drainTimeout limits how long the removal of a node waits for its Pods. The next attempt goes on.

@@ -95,7 +95,7 @@ func (m *member) observe(seen *cluster.Observation, wanted desire) {
 	defer m.mu.Unlock()
 	if m.op != nil {
 		op := *m.op
-		op.Stale = !op.Delete && m.opFor != wanted.operationKey()
+		op.Stale = !op.Delete && m.opFor != wanted.key()
 		seen.Operation = &op
 	}
 	seen.Attended = m.done != nil && !m.isOutdated(wanted) || m.done == nil && m.present != "" && m.present == wanted.key() && !m.draining

@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -166,7 +167,8 @@ func isLocal(c *v1alpha1.Cluster) bool {
 	return c.Spec.Engine == v1alpha1.EngineLocal || c.Spec.Engine == "" && c.Spec.ConfigPath == "" && c.Spec.LegacyConfigPath == ""
 }
 
-// isRunning reports whether a Cluster is to run.
+// isRunning reports whether a cluster runs. Whether it is to run is the decision of the controller of Clusters, which is in the condition.
 func isRunning(c *v1alpha1.Cluster) bool {
-	return ptr.Deref(c.Spec.Running, true) && c.DeletionTimestamp.IsZero()
+	ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonStopped
 }

@@ -4,7 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -73,7 +72,7 @@ func decide(s *v1alpha1.ClusterSnapshot, seen observation, now time.Time) plan {
 		p.action, p.requeueAfter = missing, waitInterval
 	case !isLocal(seen.cluster):
 		p.action, p.requeueAfter = unsupported, waitInterval
-	case !isRunning(seen.cluster) || seen.cluster.Status.Phase == v1alpha1.PhaseStopped || !meta.IsStatusConditionTrue(seen.cluster.Status.Conditions, v1alpha1.ConditionReady):
+	case !isRunning(seen.cluster):
 		p.action, p.requeueAfter = wait, waitInterval
 	default:
 		p.action = take

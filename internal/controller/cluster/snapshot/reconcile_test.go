@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -106,10 +105,10 @@ func (f *fixture) createCluster(spec v1alpha1.ClusterSpec) *v1alpha1.Cluster {
 	return c
 }
 
-// setReady sets the condition Ready of the Cluster.
-func (f *fixture) setReady(c *v1alpha1.Cluster, status metav1.ConditionStatus) {
+// setReady sets the condition Ready of the Cluster to True.
+func (f *fixture) setReady(c *v1alpha1.Cluster, reason string) {
 	f.Helper()
-	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: "Test"})
+	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reason})
 	f.do(f.client.Status().Update(f.Context(), c))
 }
 
@@ -154,12 +153,11 @@ func (f *fixture) expect(want string) {
 func TestLifeOfASnapshot(t *testing.T) {
 	f := newFixture(t)
 	f.expect(v1alpha1.ReasonClusterMissing)
-	c := f.createCluster(v1alpha1.ClusterSpec{Running: ptr.To(false)})
+	c := f.createCluster(v1alpha1.ClusterSpec{})
 	f.expect(v1alpha1.ReasonClusterNotRunning)
-	c.Spec.Running = nil
-	f.do(f.client.Update(t.Context(), c))
+	f.setReady(c, v1alpha1.ReasonStopped)
 	f.expect(v1alpha1.ReasonClusterNotRunning)
-	f.setReady(c, metav1.ConditionTrue)
+	f.setReady(c, v1alpha1.ReasonAvailable)
 	f.store.err = ErrNotRunning
 	f.expect(v1alpha1.ReasonClusterNotRunning)
 	f.store.err = errors.New("no space left")
@@ -211,7 +209,7 @@ func TestEngineWithoutSnapshots(t *testing.T) {
 // A manager that is killed between two writes leaves no files of an object that is gone, and takes no snapshot twice.
 func TestKilledBetweenWrites(t *testing.T) {
 	f := newFixture(t)
-	f.setReady(f.createCluster(v1alpha1.ClusterSpec{}), metav1.ConditionTrue)
+	f.setReady(f.createCluster(v1alpha1.ClusterSpec{}), v1alpha1.ReasonAvailable)
 	for write := 1; write <= 3; write++ {
 		failing, _ := harness.OnWrite(f.client, write, harness.Before, func() error { return errors.New("killed") })
 		f.Reconciler = NewReconciler(failing, f.client, &f.store, f.recorder, f.clock)
