@@ -24,7 +24,7 @@ func (b *bench) measureInstant(ctx context.Context) error {
 			return err
 		}
 		return b.measureReached(ctx, reachedInstant)
-	}, "--vm-instant-start")
+	}, "--vm-instant-start=true")
 }
 
 // makeTemplate creates a machine and waits until there is a template for others.

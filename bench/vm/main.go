@@ -185,7 +185,7 @@ func (b *bench) rounds(size int) int {
 
 // startManager starts a manager that keeps its machines in a folder of this run.
 func (b *bench) startManager(ctx context.Context, flags ...string) (*harness.Program, error) {
-	return b.StartManager(ctx, b.Binary, "virtualmachine", append(flags, "--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)...)
+	return b.StartManager(ctx, b.Binary, "virtualmachine", append([]string{"--state-dir=" + b.stateDir(), "--vm-guest-dir=" + b.guest, "--vm-instant-start=false"}, flags...)...)
 }
 
 func (b *bench) stateDir() string { return filepath.Join(b.Dir, "state") }

@@ -65,8 +65,8 @@ type Machines struct {
 	MaxRootDisk resource.Quantity
 	// MaxSaved is the maximum size of the saved memory of all machines that are asleep; 0: no limit.
 	MaxSaved resource.Quantity
-	// InstantStart starts machines with the default guest from templates.
-	InstantStart bool
+	// InstantStart is when machines with the default guest start from templates: auto, true or false.
+	InstantStart string
 	// ImageTimeout limits one download.
 	ImageTimeout time.Duration
 	// LauncherImage and GuestImage are the images of the driver pod: of the launcher, and of the default guest.
@@ -84,7 +84,7 @@ type Machines struct {
 // NewMachines returns the defaults.
 func NewMachines() Machines {
 	return Machines{
-		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), GuestDir: defaultGuestDir(),
+		Drivers: []string{qemu.Name}, Accelerator: string(qemu.AccelAuto), InstantStart: string(qemu.InstantAuto), GuestDir: defaultGuestDir(),
 		// Above the IDs that useradd and sssd assign, and below those of systemd.
 		Users:  "2100000000-2100065535",
 		Egress: string(network.EgressPublic), NetworkRange: texts(qemu.DefaultNetworkRanges), PublishAddress: "127.0.0.1",
@@ -154,8 +154,8 @@ func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
 	fs.Var(&quantityValue{&m.MaxSaved}, "vm-state-max",
 		"maximum `size` of the files with the memory of all machines that are asleep and of snapshots; 0: no limit")
-	fs.BoolVar(&m.InstantStart, "vm-instant-start", m.InstantStart,
-		"start VirtualMachines of the driver qemu with the default guest from templates, instead of booting them")
+	fs.StringVar(&m.InstantStart, "vm-instant-start", m.InstantStart,
+		"start VirtualMachines of the driver qemu with the default guest from templates, instead of booting them: true, false, or auto (if processors are emulated)")
 	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,
 		"`time` limit for one download of an image. The next attempt resumes a partial download")
 	fs.DurationVar(&m.ImageKeep, "vm-image-keep", m.ImageKeep,
@@ -231,6 +231,11 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	case qemu.AccelAuto, qemu.AccelKVM, qemu.AccelTCG:
 	default:
 		wrong("vm-accelerator", m.Accelerator, "must be auto, kvm or tcg")
+	}
+	switch qemu.InstantStart(m.InstantStart) {
+	case qemu.InstantAuto, qemu.InstantAlways, qemu.InstantNever:
+	default:
+		wrong("vm-instant-start", m.InstantStart, "must be auto, true or false")
 	}
 }
 
@@ -318,7 +323,7 @@ func (m *Machines) qemuOptions(stateDir string, log logr.Logger) (qemu.Options, 
 	return qemu.Options{
 		StateDir: MachinesDir(stateDir), Accelerator: qemu.Accelerator(m.Accelerator), GuestDir: m.GuestDir,
 		ImageDirs: m.ImageDirs, ImageNetworks: images, Users: users, MaxImageBytes: m.MaxImageSize.Value(), ImageTimeout: m.ImageTimeout,
-		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(), MaxSavedBytes: m.MaxSaved.Value(), InstantStart: m.InstantStart,
+		ImageKeep: m.ImageKeep, MaxRootDiskBytes: m.MaxRootDisk.Value(), MaxSavedBytes: m.MaxSaved.Value(), InstantStart: qemu.InstantStart(m.InstantStart),
 		NetworkRanges: ranges, Egress: network.Egress{Mode: network.EgressMode(m.Egress), Networks: egress}, PublishAddress: publish,
 		ServiceAddress: service,
 		Log:            log.WithName("driver").WithName(qemu.Name),

@@ -43,7 +43,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 		},
 		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", KVMResource: "example.com/kvm", KVMGroup: 107, CPUAllocationRatio: 4, DockerHost: "tcp://d:2376", GuestDir: "/g", Users: "5000-5999",
-			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), MaxSaved: resource.MustParse("3Gi"), InstantStart: true, ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour,
+			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), MaxSaved: resource.MustParse("3Gi"), InstantStart: "true", ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour,
 			Egress: "public", EgressNetworks: []string{"10.1.0.0/16"}, NetworkRange: []string{"10.2.0.0/16"}, PublishAddress: "192.0.2.1"},
 		Webhook: Webhook{
 			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
@@ -61,7 +61,7 @@ func TestFlagsMakeOptions(t *testing.T) {
 		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-kvm-resource=example.com/kvm", "--vm-kvm-group=107", "--vm-cpu-allocation-ratio=4", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
 		"--webhook-cert-dir=/certs", "--access-bind-address=:9444", "--access-service=as", "--access-service-namespace=ans",
-		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-state-max=3Gi", "--vm-instant-start", "--vm-image-timeout=1h", "--vm-image-keep=2h",
+		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-state-max=3Gi", "--vm-instant-start=true", "--vm-image-timeout=1h", "--vm-image-keep=2h",
 		"--vm-egress=public", "--vm-egress-networks=10.1.0.0/16", "--vm-network-range=10.2.0.0/16", "--vm-publish-address=192.0.2.1", "--rke-config-dirs=/r",
 		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
 		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
@@ -139,6 +139,7 @@ func TestValidate(t *testing.T) {
 		{name: "no resource of a device plugin", change: func(o *Options) { o.Machines.KVMResource = "kvm" }, want: []string{"--vm-kvm-resource=kvm: must be the resource of a device plugin, such as devices.kubevirt.io/kvm"}},
 		{name: "no ratio", change: func(o *Options) { o.Machines.CPUAllocationRatio = 0 }, want: []string{"--vm-cpu-allocation-ratio=0: must be at least 1"}},
 		{name: "no group", change: func(o *Options) { o.Machines.KVMGroup = -1 }, want: []string{"--vm-kvm-group=-1: must be the ID of a group, from 0 to 2147483647"}},
+		{name: "an unknown way to start", change: func(o *Options) { o.Machines.InstantStart = "yes" }, want: []string{"--vm-instant-start=yes: must be auto, true or false"}},
 		{name: "an accelerator that there is not", change: func(o *Options) { o.Machines.Accelerator = "hvf" }, want: []string{"--vm-accelerator=hvf: must be auto, kvm or tcg"}},
 		{name: "a driver twice", change: func(o *Options) { o.Machines.Drivers = []string{"a", "a"} }, want: []string{"--vm-driver=a,a: must name drivers, each once"}},
 		{name: "no worker", change: func(o *Options) { o.Threads = 0 }, want: []string{"--threads=0: must be 1 or more"}},

@@ -96,7 +96,7 @@ func TestLongResetOfSilentGuest(t *testing.T) {
 				t.Errorf("after the boot, it is %+v, and the time is %v", m.def.Booting, m.def.BootTime)
 			}
 			m.mu.Unlock()
-			if instant != w.options.InstantStart {
+			if instant != (w.options.InstantStart == InstantAlways) {
 				t.Fatalf("it was started from a template: %t", instant)
 			}
 			m = w.silences()

@@ -62,7 +62,11 @@ func runHelper() error {
 		return StopAll(context.Background(), os.Getenv(helperState), StopOptions{SleepTimeout: time.Minute})
 	}
 	instant := os.Getenv(helperInstant)
-	d, err := Open(Options{StateDir: os.Getenv(helperState), GuestDir: guestFolder, Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, InstantStart: instant != "" || os.Getenv(testTemplates) != "", Log: logr.Discard()})
+	starts := InstantNever
+	if instant != "" || os.Getenv(testTemplates) != "" {
+		starts = InstantAlways
+	}
+	d, err := Open(Options{StateDir: os.Getenv(helperState), GuestDir: guestFolder, Accelerator: AccelTCG, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, InstantStart: starts, Log: logr.Discard()})
 	if err != nil {
 		return err
 	}

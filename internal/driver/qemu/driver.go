@@ -45,6 +45,19 @@ const (
 	AccelTCG Accelerator = "tcg"
 )
 
+// InstantStart is when machines with the default guest start from templates.
+type InstantStart string
+
+// The values of InstantStart.
+const (
+	// InstantAuto starts them from templates if their processors are emulated: then, a boot takes long.
+	InstantAuto InstantStart = "auto"
+	// InstantAlways always does.
+	InstantAlways InstantStart = "true"
+	// InstantNever boots them.
+	InstantNever InstantStart = "false"
+)
+
 // Options configure the driver.
 type Options struct {
 	// StateDir is the state directory.
@@ -93,8 +106,8 @@ type Options struct {
 	// Log receives messages about events that no caller waits for.
 	Log logr.Logger
 
-	// InstantStart starts machines with the default guest from templates.
-	InstantStart bool
+	// InstantStart is when machines start from templates. Empty means InstantAuto.
+	InstantStart InstantStart
 
 	// stopsOnly means that networks are stopped with their last machine, and not started or changed.
 	stopsOnly bool
@@ -129,7 +142,9 @@ type Driver struct {
 	// part of the buffer for translated code. QEMU flushes a full buffer at any other time, but
 	// aborts if it has no room for a new processor ("tcg_region_initial_alloc__locked: assertion
 	// failed").
-	plugs     bool
+	plugs bool
+	// instant starts machines with the default guest from templates.
+	instant   bool
 	processes *process.Dir
 	host      backend.Host
 	images    *images
@@ -190,6 +205,7 @@ func Open(options Options) (*Driver, error) {
 		return nil, err
 	}
 	d.plugs = d.kvm
+	d.instant = options.InstantStart == InstantAlways || options.InstantStart != InstantNever && !d.kvm
 	if err := checkOwner(d.options.StateDir); err != nil {
 		return nil, fmt.Errorf("open the state directory: %w", err)
 	}

@@ -71,11 +71,11 @@ func newFixture(t *testing.T) *fixture {
 	needQEMU(t)
 	// The name is long, as a home directory's may be: sockets must still work.
 	dir := filepath.Join(t.TempDir(), "a-state-directory-with-quite-a-long-name-that-does-not-fit-into-a-socket-address")
-	w := &fixture{T: t, options: Options{StateDir: dir, GuestDir: guestFolder, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, Log: testr.New(t)}}
+	w := &fixture{T: t, options: Options{StateDir: dir, GuestDir: guestFolder, ImageDirs: confine.Anywhere, ImageNetworks: loopback, Users: testUsers, InstantStart: InstantNever, Log: testr.New(t)}}
 	if shared := os.Getenv(testTemplates); shared != "" {
 		w.do(os.MkdirAll(dir, 0o700))
 		w.do(os.Symlink(shared, filepath.Join(dir, "templates")))
-		w.options.InstantStart = true
+		w.options.InstantStart = InstantAlways
 	}
 	t.Cleanup(w.clear)
 	w.open()
@@ -193,7 +193,7 @@ func (w *fixture) leftovers(t *testing.T) []string {
 		t.Fatal(err)
 	}
 	for _, status := range statuses {
-		if status.ID == templateProcess && w.options.InstantStart {
+		if status.ID == templateProcess && w.options.InstantStart == InstantAlways {
 			continue // it belongs to no machine
 		}
 		left = append(left, fmt.Sprintf("process %s %s", status.ID, status.State))
@@ -272,7 +272,7 @@ func (w *fixture) run(machine backend.Machine) *backend.Server {
 	w.Helper()
 	w.do(w.driver.Create(w.Context(), machine))
 	w.eventually("it is created", is(backend.StateStopped))
-	if w.options.InstantStart {
+	if w.options.InstantStart == InstantAlways {
 		w.haveTemplate(machine)
 	}
 	w.do(w.driver.Start(w.Context(), machine))

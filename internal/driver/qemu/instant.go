@@ -17,7 +17,7 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 	var shared *sharedMemory
 	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) {
 		return m.prepare(ctx, machine, func(l *launch) string {
-			if !instant || !m.d.options.InstantStart {
+			if !instant || !m.d.instant {
 				return ""
 			}
 			var why error
@@ -108,7 +108,7 @@ func ignoreShared(ctx context.Context, conn *qmp.Client, on bool) error {
 
 // wantTemplate has the template for machines like this one made, whose guest has booted.
 func (m *machine) wantTemplate() {
-	if m.d.options.InstantStart {
+	if m.d.instant {
 		m.d.templates.want(m.wakingLaunch())
 	}
 }

@@ -67,7 +67,7 @@ func (w *fixture) expectUnsaved(since time.Time, want ...Unsaved) {
 
 // Without a state directory there are no machines, and the rest of a machine that is being removed is none.
 func TestFindUnsaved(t *testing.T) {
-	w := &fixture{T: t, options: Options{StateDir: filepath.Join(t.TempDir(), "machines")}}
+	w := &fixture{T: t, options: Options{StateDir: filepath.Join(t.TempDir(), "machines"), InstantStart: InstantNever}}
 	w.expectUnsaved(time.Time{})
 	now := time.Now()
 	for id, def := range map[string]definition{

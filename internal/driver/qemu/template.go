@@ -98,7 +98,7 @@ func (d *Driver) openTemplates() error {
 	build, _ := d.templateBuild() // without a guest, no template is of use
 	for _, entry := range entries {
 		found, err := readTemplate(filepath.Join(d.templatesDir(), entry.Name()))
-		if err == nil && d.options.InstantStart && found.Key == entry.Name() && found.Build == build {
+		if err == nil && d.instant && found.Key == entry.Name() && found.Build == build {
 			d.templates.all[found.Key] = found
 			continue
 		}

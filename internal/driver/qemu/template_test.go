@@ -74,7 +74,7 @@ func instantly(t *testing.T) *fixture {
 	needGuest(t)
 	boots(t)
 	w := newFixture(t)
-	w.options.InstantStart, w.options.Accelerator = true, AccelTCG
+	w.options.InstantStart, w.options.Accelerator = InstantAuto, AccelTCG
 	w.open()
 	return w
 }
