@@ -17,7 +17,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -102,7 +103,7 @@ func (a *access) guard(serve http.HandlerFunc) http.HandlerFunc {
 }
 
 func (a *access) console(w http.ResponseWriter, r *http.Request) {
-	conn, err := new(net.Dialer).DialContext(r.Context(), "unix", filepath.Join(a.dirs.Run, consoleSocket))
+	conn, err := new(net.Dialer).DialContext(r.Context(), "unix", filepath.Join(a.dirs.Run, qemu.ConsoleSocket))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // usualBoot is how long the default guest usually needs to boot, also if the Pod has little of a processor.

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // monitorThatObeys returns a connection to a monitor that accepts all commands, and a function that returns those that it got.

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // The contract with the Pod.
@@ -164,7 +166,7 @@ func (d *Definition) OwnSystem() bool { return d.Image || d.ImageURL != "" }
 // AllDisks returns the disks of the machine, the root disk first.
 func (d *Definition) AllDisks() (disks []Disk) {
 	if d.HasDisk() {
-		disks = append(disks, Disk{Name: rootDisk, Bytes: d.DiskBytes})
+		disks = append(disks, Disk{Name: qemu.RootDisk, Bytes: d.DiskBytes})
 	}
 	return append(disks, d.Disks...)
 }

@@ -16,22 +16,11 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/driver/seed"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
-// image is the image of the root disk.
-type image struct{ path, format string }
-
-// node returns the image as a read-only block node.
-func (i *image) node() map[string]any {
-	node := map[string]any{"driver": i.format, "read-only": true, "file": map[string]any{"driver": "file", "filename": i.path, "read-only": true}}
-	if i.format == "qcow2" {
-		node["backing"] = nil
-	}
-	return node
-}
-
 // findImage returns the disk in a folder: the only file in it, or in its folder disk, as containerDisks of KubeVirt have it.
-func findImage(dir string) (*image, error) {
+func findImage(dir string) (*qemu.Image, error) {
 	for _, folder := range []string{filepath.Join(dir, "disk"), dir} {
 		entries, err := os.ReadDir(folder)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +42,7 @@ func findImage(dir string) (*image, error) {
 			if err != nil {
 				err = fmt.Errorf("the disk in spec.image.container: %w", err)
 			}
-			return &image{path: files[0], format: format}, err
+			return &qemu.Image{Path: files[0], Format: format}, err
 		default:
 			return nil, fmt.Errorf("spec.image.container has several files in the folder of its disk: %s. It must have one, as /disk/NAME", strings.Join(files, ", "))
 		}
@@ -83,7 +72,7 @@ func (l *launcher) diskPath(disk Disk) string { return l.dirs.diskPath(disk.Name
 
 // diskPath returns the file of a disk.
 func (d *Dirs) diskPath(disk string) string {
-	if disk == rootDisk {
+	if disk == qemu.RootDisk {
 		return filepath.Join(d.Disk, "root.qcow2")
 	}
 	return filepath.Join(d.Disks, disk, "disk.qcow2")
@@ -110,13 +99,13 @@ func (l *launcher) makeDisk(ctx context.Context, disk Disk) error {
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if l.definition.ImageURL != "" && disk.Name == rootDisk {
+	if l.definition.ImageURL != "" && disk.Name == qemu.RootDisk {
 		return l.importImage(ctx, path)
 	}
 	part := path + partSuffix
 	args := []string{"create", "-q", "-f", "qcow2"}
-	if l.base != nil && disk.Name == rootDisk {
-		args = append(args, "-b", l.base.path, "-F", l.base.format)
+	if l.base != nil && disk.Name == qemu.RootDisk {
+		args = append(args, "-b", l.base.Path, "-F", l.base.Format)
 	}
 	args = append(args, part)
 	if disk.Bytes > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // Fill makes the disks of a new machine from those of a snapshot, or replaces those of a machine that is off or asleep.
@@ -105,7 +106,7 @@ func (f *filler) explain(disk Disk, err error) error {
 
 // sizeField returns the field with the size of a disk.
 func sizeField(disk string) string {
-	if disk == rootDisk {
+	if disk == qemu.RootDisk {
 		return "spec.resource.rootDisk"
 	}
 	return "spec.disks[].size"
@@ -173,7 +174,7 @@ func (f *filler) restore(ctx context.Context) error {
 func (f *filler) copyMemory(ctx context.Context) error {
 	to := filepath.Join(f.dirs.Disk, savedmemory.File+restoreSuffix)
 	if err := diskbackup.CopySparse(ctx, filepath.Join(f.dirs.Snapshot, savedmemory.File), to, func(int64) {}); err != nil {
-		return f.explain(Disk{Name: rootDisk}, err)
+		return f.explain(Disk{Name: qemu.RootDisk}, err)
 	}
 	step("memory copied")
 	return nil

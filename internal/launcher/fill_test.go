@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // filled is a machine with two disks, and a snapshot that has both.
@@ -37,13 +38,13 @@ func newFilled(t *testing.T, token string) *filled {
 	}
 	dir := t.TempDir()
 	f := &filled{T: t, dirs: Dirs{Disk: filepath.Join(dir, "disk"), Disks: filepath.Join(dir, "disks"), Snapshot: filepath.Join(dir, "snapshot")}}
-	f.fill = Fill{Disks: []Disk{{rootDisk, 16 << 20}, {"data", filledData}, {"other", 1 << 20}}, From: []string{rootDisk, "data"}, Token: token}
+	f.fill = Fill{Disks: []Disk{{qemu.RootDisk, 16 << 20}, {"data", filledData}, {"other", 1 << 20}}, From: []string{qemu.RootDisk, "data"}, Token: token}
 	for _, folder := range []string{f.dirs.Disk, filepath.Join(f.dirs.Disks, "data"), filepath.Join(f.dirs.Disks, "other"), f.dirs.Snapshot} {
 		if err := os.MkdirAll(folder, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	f.write(f.taken(rootDisk), 1, filledRoot)
+	f.write(f.taken(qemu.RootDisk), 1, filledRoot)
 	f.write(f.taken("data"), 2, filledData)
 	return f
 }
@@ -97,7 +98,7 @@ func (f *filled) content(path string, size int64) byte {
 // present gives the machine disks with the content 3 and 4, and the memory of a machine that is asleep.
 func (f *filled) present(root, data byte) {
 	f.Helper()
-	f.write(f.path(rootDisk), root, filledRoot)
+	f.write(f.path(qemu.RootDisk), root, filledRoot)
 	f.write(f.path("data"), data, filledData)
 	f.write(f.path("other"), 9, 1<<20)
 	if err := os.WriteFile(filepath.Join(f.dirs.Disk, memoryRecord), []byte("{}"), 0o600); err != nil {
@@ -108,7 +109,7 @@ func (f *filled) present(root, data byte) {
 // has checks the content of the disks, and that nothing of an attempt is left over.
 func (f *filled) has(root, data byte) {
 	f.Helper()
-	if got := []byte{f.content(f.path(rootDisk), filledRoot), f.content(f.path("data"), filledData)}; !slices.Equal(got, []byte{root, data}) {
+	if got := []byte{f.content(f.path(qemu.RootDisk), filledRoot), f.content(f.path("data"), filledData)}; !slices.Equal(got, []byte{root, data}) {
 		f.Errorf("the disks have %v, want %v", got, []byte{root, data})
 	}
 	for _, pattern := range []string{"*.restore", "*.part", "*.tmp"} {
@@ -163,7 +164,7 @@ func TestFillKilledAtEveryStep(t *testing.T) {
 				f.runKilled(at)
 				if token != "" {
 					// The next launcher does this before anything else.
-					err := checkRestored(f.dirs, []string{rootDisk, "data"})
+					err := checkRestored(f.dirs, []string{qemu.RootDisk, "data"})
 					if isHalf := isDecided && at != "restore done"; (err != nil) != isHalf {
 						t.Errorf("a snapshot of the machine: %v", err)
 					}
@@ -241,7 +242,7 @@ func TestFillThatFails(t *testing.T) {
 				t.Fatal(err)
 			}
 			before := map[string][]byte{}
-			for _, disk := range []string{rootDisk, "data"} {
+			for _, disk := range []string{qemu.RootDisk, "data"} {
 				before[disk], _ = os.ReadFile(f.path(disk)) // there may be none
 			}
 			err := f.fill.run(f.Context(), f.dirs, io.Discard)
@@ -258,7 +259,7 @@ func TestFillThatFails(t *testing.T) {
 	}
 	t.Run("full", func(t *testing.T) {
 		f := newFilled(t, "once")
-		err := (&filler{fill: &f.fill}).explain(Disk{Name: rootDisk}, fmt.Errorf("write: %w", syscall.ENOSPC))
+		err := (&filler{fill: &f.fill}).explain(Disk{Name: qemu.RootDisk}, fmt.Errorf("write: %w", syscall.ENOSPC))
 		for _, want := range []string{"no room", "spec.resource.rootDisk", "beside"} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("got %v, want %q", err, want)

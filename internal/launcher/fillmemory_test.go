@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 )
 
@@ -20,14 +21,14 @@ func (m *machine) remembered() *Fill {
 	raw, err := os.ReadFile(filepath.Join(m.dirs.Disk, memoryRecord))
 	var saved savedmemory.Memory
 	err = errors.Join(err, json.Unmarshal(raw, &saved), os.MkdirAll(m.dirs.Snapshot, 0o700))
-	for from, to := range map[string]string{m.dirs.diskPath(rootDisk): SnapshotFile(rootDisk), filepath.Join(m.dirs.Disk, savedmemory.File): savedmemory.File} {
+	for from, to := range map[string]string{m.dirs.diskPath(qemu.RootDisk): SnapshotFile(qemu.RootDisk), filepath.Join(m.dirs.Disk, savedmemory.File): savedmemory.File} {
 		err = errors.Join(err, diskbackup.CopySparse(m.Context(), from, filepath.Join(m.dirs.Snapshot, to), func(int64) {}))
 	}
 	if err != nil {
 		m.Fatal(err)
 	}
 	saved.Files = nil
-	return &Fill{Disks: []Disk{{Name: rootDisk}}, From: []string{rootDisk}, Memory: &saved}
+	return &Fill{Disks: []Disk{{Name: qemu.RootDisk}}, From: []string{qemu.RootDisk}, Memory: &saved}
 }
 
 // A machine that is restored with memory goes on with it once. If the restore is killed at any step, it boots, or goes on with the memory and

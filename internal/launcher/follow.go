@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // follow follows QEMU until the guest has ended, and makes QEMU quit then. Otherwise cause is empty, and err is why the connection to
@@ -142,7 +142,7 @@ func (l *launcher) handle(conn *qmp.Client, event qmp.Event) Cause {
 		// Other reasons end the process, which is observed separately.
 	case "BLOCK_IO_ERROR":
 		if data.Action == "stop" { // QEMU halts the guest next
-			l.checks.addFull(data.Node)
+			l.checks.addFull(l.definition.AllDisks(), data.Node)
 		}
 	case "STOP", "RESUME":
 		if l.halted = event.Name == "STOP"; l.halted {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // hardwareAddress is the hardware address that QEMU gives all machines. A guest that goes on as another machine keeps it: the network that

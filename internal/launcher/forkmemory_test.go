@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -36,7 +37,7 @@ func (m *machine) forkAgain(taken *Taken, of Identity) {
 		m.Fatal(err)
 	}
 	m.definition.Epoch, m.definition.Asleep, m.definition.ReadyPort = "fork", true, int32(harness.FreeAddress(m.T).Port())
-	fill := &Fill{Disks: m.definition.AllDisks(), From: []string{rootDisk}, Memory: taken.Memory, Epoch: m.definition.Epoch, Of: &of}
+	fill := &Fill{Disks: m.definition.AllDisks(), From: []string{qemu.RootDisk}, Memory: taken.Memory, Epoch: m.definition.Epoch, Of: &of}
 	if result := RunJob(m.Context(), Job{Fill: fill}, m.dirs, io.Discard); !result.Filled {
 		m.Fatal(result.Error)
 	}

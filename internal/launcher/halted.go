@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/diskspace"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // checkInterval is the interval at which QEMU is asked for its status, and at which a guest that a full volume has halted goes on, if there is
@@ -120,11 +121,13 @@ func (l *launcher) fullDirs() (dirs []string) {
 	return dirs
 }
 
-// addFull adds the disk of a block node that could not be written.
-func (c *checks) addFull(node string) {
+// addFull adds the disk that could not be written, of those of the machine. node is its block node.
+func (c *checks) addFull(disks []Disk, node string) {
 	c.failed = time.Now()
-	if name, ours := strings.CutPrefix(node, diskNode("")); ours && !slices.Contains(c.full, name) {
-		c.full = append(c.full, name)
+	for _, disk := range disks {
+		if qemu.DiskNode(disk.Name) == node && !slices.Contains(c.full, disk.Name) {
+			c.full = append(c.full, disk.Name)
+		}
 	}
 }
 
@@ -144,7 +147,7 @@ func fullMessage(disks []string, ephemeral bool) string {
 	var names, fields []string
 	for _, disk := range disks {
 		field := "its size in spec.disks"
-		if disk == rootDisk {
+		if disk == qemu.RootDisk {
 			field = "spec.resource.rootDisk"
 		}
 		names = append(names, "the "+disk+" disk")

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -168,15 +169,13 @@ func TestLongQEMUDoesNotAnswer(t *testing.T) {
 func TestQEMUDoesNotStart(t *testing.T) {
 	m := newMachine(t)
 	programs := t.TempDir()
-	started := filepath.Join(programs, "started")
-	script := "#!/bin/sh\n: >" + started + "\nexec sleep 1000\n"
-	if err := os.WriteFile(filepath.Join(programs, program), []byte(script), 0o700); err != nil { //nolint:gosec // it is a program
+	if err := os.WriteFile(filepath.Join(programs, program), []byte("#!/bin/sh\nexec sleep 1000\n"), 0o700); err != nil { //nolint:gosec // it is a program
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", programs+string(os.PathListSeparator)+os.Getenv("PATH"))
 	m.run()
 	harness.Eventually(t, "it has started", func() bool {
-		_, err := os.Stat(started)
+		_, err := os.Stat(filepath.Join(m.dirs.Run, qemu.MonitorSocket))
 		return err == nil
 	})
 	m.stop()
@@ -191,9 +190,9 @@ func TestFullMessage(t *testing.T) {
 		ephemeral bool
 		says      []string
 	}{
-		"the root disk":   {[]string{rootDisk}, false, []string{"the volume of the root disk is full", "16 MiB", "spec.resource.rootDisk"}},
+		"the root disk":   {[]string{qemu.RootDisk}, false, []string{"the volume of the root disk is full", "16 MiB", "spec.resource.rootDisk"}},
 		"two other disks": {[]string{"a", "b"}, false, []string{"the a disk and the b disk", "increase its size in spec.disks,"}},
-		"ephemeral":       {[]string{rootDisk}, true, []string{"free space on its node"}},
+		"ephemeral":       {[]string{qemu.RootDisk}, true, []string{"free space on its node"}},
 	} {
 		got := fullMessage(test.disks, test.ephemeral)
 		for _, want := range test.says {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 
 // SnapshotFile returns the name of the file of a disk on the volume of a snapshot.
 func SnapshotFile(disk string) string {
-	if disk == rootDisk {
+	if disk == qemu.RootDisk {
 		return "root.qcow2"
 	}
 	return "disk-" + disk + ".qcow2"

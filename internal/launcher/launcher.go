@@ -20,8 +20,9 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -51,7 +52,7 @@ type launcher struct {
 	dirs       Dirs
 	ready      *readiness
 	access     *access
-	base       *image
+	base       *qemu.Image
 	// locks are those of the volumes of disks.
 	locks         []*os.File
 	searchDomains []string
@@ -66,9 +67,9 @@ type launcher struct {
 	clock guestboot.Clock
 	// version is what QEMU prints about its version, if several processors are emulated.
 	version string
-	// shape is a digest of its devices.
-	shape   string
-	sleeper *sleeper
+	// shape is a digest of its devices, and processors identifies its processors, for saved memory.
+	shape, processors string
+	sleeper           *sleeper
 	// powersOff means that the Pod is about to be deleted to power the machine off.
 	powersOff atomic.Bool
 	// savedBytes is the size of the memory that was saved.
@@ -147,7 +148,7 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 			_ = lock.Close() // nothing was written
 		}
 	}()
-	args, err := l.prepare(ctx)
+	config, err := l.prepare(ctx)
 	l.access.setProgress("")
 	if err != nil {
 		if ctx.Err() != nil {
@@ -164,11 +165,11 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	} else {
 		defer stopTakes()
 	}
-	return l.run(ctx, args)
+	return l.run(ctx, config)
 }
 
-// prepare makes everything that QEMU needs, and returns its command line.
-func (l *launcher) prepare(ctx context.Context) ([]string, error) {
+// prepare makes everything that QEMU needs, and returns it.
+func (l *launcher) prepare(ctx context.Context) (*qemu.Config, error) {
 	raw, err := os.ReadFile(l.dirs.ResolvConf)
 	if err == nil {
 		l.searchDomains = searchDomains(string(raw))
@@ -191,14 +192,14 @@ func (l *launcher) prepare(ctx context.Context) ([]string, error) {
 	if !l.definition.KVM && l.definition.CPUs > 1 {
 		l.version = guestboot.Version(ctx, program)
 	}
-	l.shape = l.shapeOf(guest, l.definition.identity())
+	l.shape, l.processors = l.shapeOf(guest, l.definition.identity()), l.config(guest).Processors()
 	if err := l.findMemory(guest); err != nil { // before the disks change
 		return nil, err
 	}
 	if err := errors.Join(l.makeSeed(), l.makeDisks(ctx)); err != nil {
 		return nil, err
 	}
-	return l.arguments(guest), nil
+	return l.config(guest), nil
 }
 
 // checkKVM returns an error if the device of hardware virtualization cannot be used. There is no fallback to emulation, which would be
@@ -244,19 +245,25 @@ func searchDomains(conf string) (domains []string) {
 }
 
 // run runs QEMU until it ends.
-func (l *launcher) run(ctx context.Context, args []string) Ended {
+func (l *launcher) run(ctx context.Context, config *qemu.Config) Ended {
 	var output tail
-	qemu := exec.Command(program, args...)
-	qemu.Stdout, qemu.Stderr = io.MultiWriter(l.messages, &output), io.MultiWriter(l.messages, &output)
-	qemu.ExtraFiles = append([]*os.File{l.console}, l.locks...)
-	if err := qemu.Start(); err != nil {
+	found, err := exec.LookPath(program)
+	if err != nil {
 		return Ended{Cause: CauseStartFailed, Message: err.Error()}
 	}
-	l.clock.PID = qemu.Process.Pid
+	confinement := config.Confinement()
+	path, argv := confinement.Command(found, config.Arguments()...)
+	cmd := exec.Command(path)
+	cmd.Args, cmd.Dir, cmd.ExtraFiles = argv, l.dirs.Run, append([]*os.File{l.console}, l.locks...)
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(l.messages, &output), io.MultiWriter(l.messages, &output)
+	if err := cmd.Start(); err != nil {
+		return Ended{Cause: CauseStartFailed, Message: err.Error()}
+	}
+	l.clock.PID = cmd.Process.Pid
 	exited := make(chan error, 1)
 	running, ended := context.WithCancel(context.Background())
 	go func() {
-		exited <- qemu.Wait()
+		exited <- cmd.Wait()
 		ended()
 	}()
 	cause, err := l.follow(ctx, running)
@@ -264,12 +271,12 @@ func (l *launcher) run(ctx context.Context, args []string) Ended {
 	case <-running.Done():
 	case <-time.After(exitTimeout):
 		// Without its monitor, nobody knows what the machine does.
-		_ = qemu.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // it may have ended
 	}
 	status := <-exited
 	l.agentClosed()
 	l.agent.Wait()
-	return l.describe(ctx, cause, err, status, output.String())
+	return l.describe(ctx, cause, err, status, confinement.Named(output.String()))
 }
 
 // describe returns how the machine ended: cause is that of the guest, if it has ended; failure is why QEMU could not be followed,

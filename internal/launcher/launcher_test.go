@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -43,8 +44,12 @@ func newMachine(t *testing.T) *machine {
 		}
 	}
 	dir := t.TempDir()
+	guest, err := filepath.Abs(filepath.Join("..", "..", "bin", "guest"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	m := &machine{T: t, ended: make(chan Ended, 1), messages: io.Discard, console: filepath.Join(dir, "console")}
-	m.dirs = Dirs{Run: filepath.Join(dir, "run"), Seed: filepath.Join(dir, "seed"), Guest: filepath.Join("..", "..", "bin", "guest"),
+	m.dirs = Dirs{Run: filepath.Join(dir, "run"), Seed: filepath.Join(dir, "seed"), Guest: guest,
 		Image: filepath.Join(dir, "image"), Disk: filepath.Join(dir, "disk"), Disks: filepath.Join(dir, "disks"), Snapshot: filepath.Join(dir, "snapshot"), ResolvConf: filepath.Join(dir, "resolv.conf")}
 	for _, folder := range []string{m.dirs.Run, m.dirs.Seed, m.dirs.Image, m.dirs.Disk, m.dirs.Snapshot} {
 		if err := os.Mkdir(folder, 0o700); err != nil {
@@ -92,6 +97,11 @@ func (m *machine) runsOnDisk() {
 func (m *machine) awaitReady() {
 	m.Helper()
 	harness.Eventually(m, "the guest is ready", func() bool {
+		select {
+		case ended := <-m.ended:
+			m.Fatalf("it has ended: %+v", ended)
+		default:
+		}
 		response, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d%s?wait=9s", m.definition.ReadyPort, ReadyPath))
 		if err != nil {
 			return false
@@ -115,19 +125,21 @@ func (m *machine) awaitEnd() (ended Ended) {
 	return ended
 }
 
-// qemu returns the process of the machine; 0 if there is none.
+// qemu returns the process of the machine; 0 if there is none. It has the folder of the machine in its environment.
 func (m *machine) qemu() int {
-	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	processes, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
 		m.Fatal(err)
 	}
-	for _, path := range commands {
-		raw, err := os.ReadFile(path)
-		if err == nil && strings.HasPrefix(string(raw), program) && strings.Contains(string(raw), m.dirs.Run) {
-			var pid int
-			if _, err := fmt.Sscanf(path, "/proc/%d/", &pid); err == nil {
-				return pid
+	for _, dir := range processes {
+		command, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+		environment, envErr := os.ReadFile(filepath.Join(dir, "environ"))
+		if err == nil && envErr == nil && strings.Contains(string(command), "/"+program+"\x00") && strings.Contains(string(environment), "\x00PWD="+m.dirs.Run+"\x00") {
+			pid, err := strconv.Atoi(filepath.Base(dir))
+			if err != nil {
+				m.Fatal(err)
 			}
+			return pid
 		}
 	}
 	return 0
@@ -282,33 +294,8 @@ func TestDiskOfAnImage(t *testing.T) {
 			t.Errorf("with a size of %d, the disk has %d, %v", size, got, err)
 		}
 	}
-	if args := l.arguments(nil); !slices.ContainsFunc(args, func(arg string) bool { return strings.Contains(arg, "root.img") }) {
-		t.Errorf("the image is no backing file: %q", args)
-	}
-}
-
-// The processors are those of the node with KVM, and emulated without. The model of the user counts in both cases.
-func TestProcessors(t *testing.T) {
-	for name, test := range map[string]struct {
-		definition        Definition
-		accelerator, want string
-		ofNode            bool
-	}{
-		"emulated":              {Definition{CPUs: 1, CodeMiB: 32}, "tcg,thread=multi,tb-size=32", "max", false},
-		"emulated, of the user": {Definition{CPUs: 2, CodeMiB: 32, CPUModel: "qemu64"}, "tcg,thread=single,tb-size=64", "qemu64", false},
-		"KVM":                   {Definition{CPUs: 2, CodeMiB: 32, KVM: true}, "kvm", "host", true},
-		"KVM, of the user":      {Definition{CPUs: 2, KVM: true, CPUModel: "EPYC"}, "kvm", "EPYC", true},
-	} {
-		l := &launcher{definition: test.definition}
-		args := l.arguments(nil)
-		for flag, want := range map[string]string{"-accel": test.accelerator, "-cpu": test.want} {
-			if got := args[slices.Index(args, flag)+1]; got != want {
-				t.Errorf("%s: %s %s, want %s", name, flag, got, want)
-			}
-		}
-		if got := l.processors(); (got == test.want) == test.ofNode || !strings.HasPrefix(got, test.want) {
-			t.Errorf("%s: saved memory is for the processors %q", name, got)
-		}
+	if got := l.config(nil).Root.Base; got == nil || filepath.Base(got.Path) != "root.img" {
+		t.Errorf("the backing file is %v", got)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"syscall"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // serveMemory sets how much of its memory the guest has: the rest is in the balloon. The guest must be able to boot with it.
@@ -40,7 +41,7 @@ func (l *launcher) serveGrow(w http.ResponseWriter, r *http.Request) {
 		if err := hasRoom(filepath.Dir(path), bytes); err != nil {
 			return err
 		}
-		return l.runFor(r, "block_resize", map[string]any{"node-name": diskNode(name), "size": bytes})
+		return l.runFor(r, "block_resize", map[string]any{"node-name": qemu.DiskNode(name), "size": bytes})
 	})
 }
 

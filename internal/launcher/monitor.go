@@ -6,7 +6,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -21,7 +22,7 @@ func (l *launcher) dialMonitor(ctx, running context.Context) (*qmp.Client, error
 	for {
 		dialing, cancel := context.WithTimeout(running, monitorTimeout)
 		stop := context.AfterFunc(ctx, cancel)
-		conn, err := qmp.Dial(dialing, filepath.Join(l.dirs.Run, monitorSocket))
+		conn, err := qmp.Dial(dialing, filepath.Join(l.dirs.Run, qemu.MonitorSocket))
 		stop()
 		cancel()
 		if err == nil {

@@ -10,7 +10,8 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -179,7 +180,7 @@ func (l *launcher) queryAgent(ctx context.Context) error {
 	conn := l.agentConn.Load()
 	if conn == nil {
 		var err error
-		if conn, err = qmp.DialAgent(calling, filepath.Join(l.dirs.Run, agentSocket)); err != nil {
+		if conn, err = qmp.DialAgent(calling, filepath.Join(l.dirs.Run, qemu.AgentSocket)); err != nil {
 			return err
 		}
 		l.agentConn.Store(conn)

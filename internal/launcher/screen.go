@@ -6,7 +6,7 @@ import (
 	"net/http"
 
 	"github.com/keelson-dev/keelson/internal/driver/display"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // screen serves a connection to the display of the machine.

@@ -2,8 +2,6 @@ package launcher
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,8 +15,9 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -100,7 +99,7 @@ func (l *launcher) saveMemory(conn *qmp.Client) error {
 		return errors.New("the machine has no root disk whose volume it keeps, and its memory would be in; set spec.action to active or stopped")
 	}
 	ctx := context.Background() // each step has a timeout
-	saved := &savedMemory{Memory: savedmemory.Memory{CPU: l.processors(), Shape: l.shape}, Epoch: l.definition.Epoch}
+	saved := &savedMemory{Memory: savedmemory.Memory{CPU: l.processors, Shape: l.shape}, Epoch: l.definition.Epoch}
 	if l.unnamed.Load() {
 		saved.Shape, saved.GuestOf = l.memory.Shape, l.memory.GuestOf
 	}
@@ -196,15 +195,13 @@ func (l *launcher) diskPaths() (paths []string) {
 
 // shapeOf returns a digest of the devices of the machine, if it had an identity. What is outside of them, such as ports, is not part of it.
 func (l *launcher) shapeOf(guest *guestimage.Guest, id Identity) string {
-	bare := launcher{definition: l.definition, dirs: l.dirs, base: l.base}
-	bare.definition.UID, bare.definition.Namespace, bare.definition.Name, bare.definition.Ports = id.UID, id.Namespace, id.Name, nil
-	if guest != nil {
-		without := *guest
-		without.Cmdline = ""
-		guest = &without
+	c := l.config(guest)
+	c.Name, c.UUID = id.Namespace+"/"+id.Name, id.UID
+	words := []string{c.Shape()} // which is that of a machine with any disks
+	for _, disk := range c.Disks {
+		words = append(words, disk.Name)
 	}
-	sum := sha256.Sum256([]byte(strings.Join(bare.arguments(guest), "\x00")))
-	return hex.EncodeToString(sum[:])
+	return strings.Join(words, " ")
 }
 
 // findMemory finds the saved memory that the machine goes on with, if there is one. The error is a savedmemory.UnusableError if the
@@ -253,7 +250,7 @@ func (l *launcher) readMemory(guest *guestimage.Guest) (*savedMemory, error) {
 	if saved.GuestOf != nil {
 		shape = l.shapeOf(guest, *saved.GuestOf)
 	}
-	if err := saved.Check("", l.processors(), shape); err != nil {
+	if err := saved.Check("", l.processors, shape); err != nil {
 		return nil, err
 	}
 	return &saved, saved.CheckFiles(l.dirs.Disk, l.diskPaths())
@@ -290,7 +287,7 @@ func (l *launcher) load(conn *qmp.Client) error {
 		return err
 	}
 	for _, device := range devices {
-		if device.Label == agentChardev && device.Open && !l.definition.NoAgent {
+		if device.Label == qemu.AgentChardev && device.Open && !l.definition.NoAgent {
 			l.agentOpened()
 		}
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -112,7 +113,7 @@ var guestMessage = regexp.MustCompile(`\r\[ *\d+\.\d+\] keelson: [^\n]*\n`)
 // types types a line at the console, and waits until the guest has all of it: QEMU discards what it has not read when the connection is closed.
 func (m *machine) types(line string) {
 	m.Helper()
-	conn, err := net.Dial("unix", filepath.Join(m.dirs.Run, consoleSocket))
+	conn, err := net.Dial("unix", filepath.Join(m.dirs.Run, qemu.ConsoleSocket))
 	if err != nil {
 		m.Fatal(err)
 	}

@@ -66,11 +66,11 @@ func (m *machine) fill(disk string, with byte) {
 	m.Helper()
 	monitor := m.launcher.access.currentMonitor()
 	var devices []struct{ Name, Type string }
-	if err := monitor.Run(m.Context(), "qom-list", map[string]any{"path": "/machine/peripheral-anon"}, &devices); err != nil {
+	if err := monitor.Run(m.Context(), "qom-list", map[string]any{"path": "/machine/peripheral"}, &devices); err != nil {
 		m.Fatal(err)
 	}
 	for _, device := range devices {
-		path, serial := "/machine/peripheral-anon/"+device.Name, ""
+		path, serial := "/machine/peripheral/"+device.Name, ""
 		if device.Type != "child<virtio-blk-pci>" {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // fewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that.
@@ -25,7 +25,7 @@ func (l *launcher) saveHalted(ctx context.Context, monitor *qmp.Client, disks []
 	if err := diskbackup.CopyUntilFew(ctx, monitor, disks, fewBytes, nothing); err != nil {
 		return nil, at, err
 	}
-	saved = &savedmemory.Memory{CPU: l.processors(), Shape: l.shape}
+	saved = &savedmemory.Memory{CPU: l.processors, Shape: l.shape}
 	if saved.QEMU, err = version(monitor); err != nil {
 		return nil, at, err
 	}

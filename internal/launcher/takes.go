@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -196,12 +197,12 @@ func (l *launcher) take(ctx context.Context, cancel context.CancelCauseFunc, con
 	var disks []diskbackup.Disk
 	var offer takeMessage
 	for _, disk := range l.definition.AllDisks() {
-		live := liveDisk{Disk: Disk{Name: disk.Name, Bytes: nodes.Sizes[diskNode(disk.Name)]}}
-		if l.base != nil && disk.Name == rootDisk {
-			live.Base, live.Format = l.base.path, l.base.format
+		live := liveDisk{Disk: Disk{Name: disk.Name, Bytes: nodes.Sizes[qemu.DiskNode(disk.Name)]}}
+		if l.base != nil && disk.Name == qemu.RootDisk {
+			live.Base, live.Format = l.base.Path, l.base.Format
 		}
 		offer.Disks = append(offer.Disks, live)
-		disks = append(disks, diskbackup.Disk{Name: disk.Name, Node: diskNode(disk.Name)})
+		disks = append(disks, diskbackup.Disk{Name: disk.Name, Node: qemu.DiskNode(disk.Name)})
 	}
 	if err := tellTake(conn, offer); err != nil {
 		return err

@@ -111,6 +111,11 @@ func (s *Spec) open() ([]int, error) {
 		next++
 		return errors.Join(err, unix.Close(fd))
 	}
+	for _, fd := range s.Inherited {
+		if err := give(fd); err != nil {
+			return nil, fmt.Errorf("inherit the descriptor %d: %w", fd, err)
+		}
+	}
 	for _, file := range s.Files {
 		flags := map[Access]int{ReadOnly: unix.O_RDONLY, ReadWrite: unix.O_RDWR, Memory: unix.O_RDWR, AppendOnly: unix.O_WRONLY | unix.O_APPEND | unix.O_CREAT}
 		how, known := flags[file.Access]

@@ -55,6 +55,8 @@ type Limit struct {
 type Spec struct {
 	// User is the user that the program runs as; nil is that of the caller, without capabilities. It takes root.
 	User *User `json:"user,omitempty"`
+	// Inherited are descriptors of the caller that the program gets; see Inherit.
+	Inherited []int `json:"inherited,omitempty"`
 	// Files are opened for the program; see Open.
 	Files []File `json:"files,omitempty"`
 	// Sockets are the paths of Unix sockets that listen for the program; see Listen.
@@ -81,6 +83,16 @@ type Spec struct {
 // System are the directories with the programs, libraries and firmware of the host, which every program may read.
 var System = []string{"/usr", "/lib", "/lib64", "/bin", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/dev/urandom"}
 
+// Inherit adds a descriptor of the caller, of 3 or more, and returns the number that it has in the program. Descriptors have to be added
+// before files.
+func (s *Spec) Inherit(fd int) int {
+	if len(s.Files)+len(s.Sockets) > 0 {
+		panic("sandbox: inherited descriptors are numbered before files")
+	}
+	s.Inherited = append(s.Inherited, fd)
+	return FirstFD + len(s.Inherited) - 1
+}
+
 // Open adds a file and returns the number that its descriptor has in the program, which may also open it again, as
 // FDPath of that number, if its user may.
 func (s *Spec) Open(path string, access Access) int {
@@ -88,14 +100,14 @@ func (s *Spec) Open(path string, access Access) int {
 		panic("sandbox: files are numbered before sockets")
 	}
 	s.Files = append(s.Files, File{Path: path, Access: access})
-	return FirstFD + len(s.Files) - 1
+	return FirstFD + len(s.Inherited) + len(s.Files) - 1
 }
 
 // Listen adds a socket and returns the number that it has in the program, which need only accept connections. Only the
 // caller's user may connect. Files have to be added before.
 func (s *Spec) Listen(path string) int {
 	s.Sockets = append(s.Sockets, path)
-	return FirstFD + len(s.Files) + len(s.Sockets) - 1
+	return FirstFD + len(s.Inherited) + len(s.Files) + len(s.Sockets) - 1
 }
 
 // FDPath is a path by which a program opens the file behind one of its descriptors.
@@ -104,7 +116,7 @@ func FDPath(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 // Named returns what the program has said with the paths of its files in place of FDPath, under which it knows them.
 func (s *Spec) Named(said string) string {
 	for i, file := range s.Files {
-		said = strings.ReplaceAll(said, FDPath(FirstFD+i), file.Path)
+		said = strings.ReplaceAll(said, FDPath(FirstFD+len(s.Inherited)+i), file.Path)
 	}
 	return said
 }

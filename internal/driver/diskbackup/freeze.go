@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // FreezeTimeout is how long a guest may take to write what it has cached. Its programs that write wait meanwhile.

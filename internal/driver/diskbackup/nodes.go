@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // commandTimeout is the response timeout of QEMU.

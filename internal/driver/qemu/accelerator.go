@@ -6,11 +6,12 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // Files that show support for hardware virtualization. Tests replace them.
 var (
-	kvmDevice = "/dev/kvm"
+	kvmDevice = qemu.KVMDevice
 	cpuInfo   = "/proc/cpuinfo"
 )
 

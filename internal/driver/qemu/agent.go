@@ -9,7 +9,8 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -143,7 +144,7 @@ func (m *machine) closeAgent(conn *qmp.Client) {
 func (m *machine) dialAgent(ctx context.Context) (*qmp.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
-	path, release, err := shortPath(m.path(agentSocket))
+	path, release, err := shortPath(m.path(qemu.AgentSocket))
 	if err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/driver/diskimage"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // collectInterval is the interval of garbage collections of images and partial downloads.
@@ -141,7 +142,7 @@ func (u *imageUse) addImage(dir string, image *v1alpha1.Image) {
 }
 
 // addRecord adds the image that a record says a disk to have; nil means none. The disk may not be that of the record yet.
-func (u *imageUse) addRecord(disk string, base *baseImage, isComplete bool) {
+func (u *imageUse) addRecord(disk string, base *qemu.Image, isComplete bool) {
 	if base != nil {
 		u.add(base.Path)
 	}

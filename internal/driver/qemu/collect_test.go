@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskimage"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
 
@@ -164,8 +165,8 @@ func damagedHeader() []byte {
 // A damaged disk keeps the image that its record has, and no other one. Without a record it may need any.
 func TestDamagedDisksKeepTheirImages(t *testing.T) {
 	const needed, unused = "0", "1"
-	base := func(w *fixture, name string) *baseImage {
-		return &baseImage{Path: filepath.Join(w.driver.imagesDir(), strings.Repeat(name, 64)), Format: formatQcow2}
+	base := func(w *fixture, name string) *qemu.Image {
+		return &qemu.Image{Path: filepath.Join(w.driver.imagesDir(), strings.Repeat(name, 64)), Format: diskimage.Qcow2}
 	}
 	snapshotUID, diskUID := types.UID("0b5b4d8e-0000-4000-8000-0000000000a1"), types.UID("0b5b4d8e-0000-4000-8000-0000000000a2")
 	for name, test := range map[string]struct {

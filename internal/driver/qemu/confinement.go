@@ -10,64 +10,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
-// handles has the file descriptors that QEMU inherits; 0 means none.
-type handles struct {
-	log, disk, base, seed, kernel, initrd int
-	firmware, vars, cdrom, memory         int
-	// dataDisks and dataBases are those of launch.disks, in the same order.
-	dataDisks, dataBases           []int
-	monitor, human, console, agent int
-	network                        int
-}
-
-// confinement returns the sandbox of a machine's QEMU, and the descriptors opened for it. File names are relative to the
-// folder of the machine, which QEMU itself cannot access.
-func (l *launch) confinement() (*sandbox.Spec, handles) {
-	spec := &sandbox.Spec{User: l.user, Read: append([]string{"/sys/devices/system"}, l.programs...), WorkDir: "/", NoConnect: true}
-	h := handles{log: spec.Open(serialLog, sandbox.AppendOnly)}
-	if l.hasDisk {
-		h.disk = spec.Open(diskFile, sandbox.ReadWrite)
-	}
-	if l.hasDisk && l.base != nil {
-		h.base = spec.Open(l.base.Path, sandbox.ReadOnly)
-	}
-	for _, record := range l.disks {
-		h.dataDisks = append(h.dataDisks, spec.Open(record.file(".", l.disksDir), sandbox.ReadWrite))
-		base := 0
-		if record.Base != nil {
-			base = spec.Open(record.Base.Path, sandbox.ReadOnly)
-		}
-		h.dataBases = append(h.dataBases, base)
-	}
-	if l.firmware != "" {
-		h.firmware, h.vars = spec.Open(l.firmware, sandbox.ReadOnly), spec.Open(varsFile, sandbox.ReadWrite)
-	}
-	if l.cdrom != nil {
-		h.cdrom = spec.Open(l.cdrom.Path, sandbox.ReadOnly)
-	}
-	if l.hasSeed {
-		h.seed = spec.Open(seedFile, sandbox.ReadOnly)
-	}
-	if l.kernel != "" {
-		h.kernel = spec.Open(l.kernel, sandbox.ReadOnly)
-	}
-	if l.kernel != "" && l.initrd != "" {
-		h.initrd = spec.Open(l.initrd, sandbox.ReadOnly)
-	}
-	if l.memory != "" {
-		h.memory = spec.Open(l.memory, sandbox.Memory)
-	}
-	h.monitor, h.human = spec.Listen(monitorSocket), spec.Listen(humanSocket)
-	h.console, h.agent = spec.Listen(consoleSocket), spec.Listen(agentSocket)
-	if !l.template {
-		h.network = spec.Listen(networkSocket)
-	}
-	if l.kvm {
-		spec.Devices = append(spec.Devices, kvmDevice)
-	}
-	return spec, h
-}
-
 // programDirs returns the directories with the libraries and firmware of a QEMU that is not part of the system.
 func programDirs(binary string) []string {
 	real, err := filepath.EvalSymlinks(binary)

@@ -1,12 +1,12 @@
 package qemu
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -18,7 +18,8 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -116,11 +117,12 @@ func TestARunningMachineOpensNothingElse(t *testing.T) {
 		}
 	}
 	// It opens what it was given.
-	_, h := (&launch{hasDisk: true, base: &baseImage{}}).confinement()
-	w.ask("blockdev-add", map[string]any{"driver": "file", "node-name": "ours", "filename": fdSetPath(h.base), "read-only": true}, nil)
+	spec := (&qemu.Config{Log: serialLog, Root: &qemu.Disk{Path: diskFile, Base: &qemu.Image{Path: "base"}}}).Confinement()
+	base := sandbox.FirstFD + slices.Index(spec.Files, sandbox.File{Path: "base", Access: sandbox.ReadOnly})
+	w.ask("blockdev-add", map[string]any{"driver": "file", "node-name": "ours", "filename": qemu.FDSetPath(base), "read-only": true}, nil)
 	for _, backendType := range []map[string]any{
 		{"type": "file", "data": map[string]any{"out": filepath.Join(t.TempDir(), "new")}},
-		{"type": "socket", "data": map[string]any{"server": false, "addr": map[string]any{"type": "unix", "data": map[string]any{"path": inMachine(uid, monitorSocket)}}}},
+		{"type": "socket", "data": map[string]any{"server": false, "addr": map[string]any{"type": "unix", "data": map[string]any{"path": inMachine(uid, qemu.MonitorSocket)}}}},
 		{"type": "socket", "data": map[string]any{"server": true, "wait": false, "addr": map[string]any{"type": "inet", "data": map[string]any{"host": "127.0.0.1", "port": "0"}}}},
 	} {
 		if err := conn.Run(t.Context(), "chardev-add", map[string]any{"id": "theirs", "backend": backendType}, nil); err == nil {
@@ -173,7 +175,7 @@ func TestUsersOfMachines(t *testing.T) {
 	if w.owner(disk) != first {
 		t.Errorf("the disk belongs to %d, want %d", w.owner(disk), first)
 	}
-	for _, name := range []string{"", definitionFile, seedFile, serialLog, monitorSocket, consoleSocket} {
+	for _, name := range []string{"", definitionFile, seedFile, serialLog, qemu.MonitorSocket, qemu.ConsoleSocket} {
 		if owner := w.owner(filepath.Join(filepath.Dir(disk), name)); owner != 0 {
 			t.Errorf("%q belongs to %d, want the manager's user", name, owner)
 		}
@@ -368,50 +370,6 @@ func TestUserIsolationRequirements(t *testing.T) {
 		err := checkList(file, test.number, test.count, test.r)
 		if (err == nil) != (test.says == "") || err != nil && (!strings.Contains(err.Error(), test.says) || !errors.Is(err, backend.ErrMissing)) {
 			t.Errorf("%+v: %v", test, err)
-		}
-	}
-}
-
-// A machine can access only its own files.
-func TestConfinement(t *testing.T) {
-	l := &launch{
-		machine: firmware(uid), kvm: true, hasDisk: true, hasSeed: true, user: newUser(2100000007), programs: []string{"/opt/qemu/lib"},
-		base: &baseImage{"/images/base", formatQcow2}, kernel: "/images/kernel", initrd: "initrd",
-	}
-	l.machine.Ports = []v1alpha1.Port{{Name: "ssh", Port: 22}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP}}
-	l.disks = []diskRecord{
-		{Disk: backend.Disk{Name: "data"}, Base: &baseImage{Path: "/images/data", Format: formatQcow2}}, {Disk: backend.Disk{Name: "log"}},
-	}
-	got, h := l.confinement()
-	want := &sandbox.Spec{
-		User: &sandbox.User{UID: 2100000007, GID: 2100000007},
-		Files: []sandbox.File{
-			{Path: "serial.log", Access: sandbox.AppendOnly}, {Path: "disk.qcow2", Access: sandbox.ReadWrite},
-			{Path: "/images/base", Access: sandbox.ReadOnly},
-			{Path: "disk-data.qcow2", Access: sandbox.ReadWrite}, {Path: "/images/data", Access: sandbox.ReadOnly},
-			{Path: "disk-log.qcow2", Access: sandbox.ReadWrite}, {Path: "seed.img", Access: sandbox.ReadOnly},
-			{Path: "/images/kernel", Access: sandbox.ReadOnly}, {Path: "initrd", Access: sandbox.ReadOnly},
-		},
-		Sockets: []string{"qmp.sock", "monitor.sock", "console.sock", "agent.sock", "network.sock"},
-		Read:    []string{"/sys/devices/system", "/opt/qemu/lib"}, Devices: []string{"/dev/kvm"}, WorkDir: "/", NoConnect: true,
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-	if diff := cmp.Diff(handles{
-		log: 100, disk: 101, base: 102, seed: 106, kernel: 107, initrd: 108, dataDisks: []int{103, 105}, dataBases: []int{104, 0},
-		monitor: 109, human: 110, console: 111, agent: 112, network: 113,
-	}, h, cmp.AllowUnexported(handles{})); diff != "" {
-		t.Errorf("descriptors (-want +got):\n%s", diff)
-	}
-	// No image makes QEMU open further files.
-	for _, argument := range l.arguments() {
-		var node map[string]any
-		if json.Unmarshal([]byte(argument), &node) != nil || node["driver"] != formatQcow2 {
-			continue
-		}
-		if backing, given := node["backing"]; !given || backing != nil && backing != "base" && backing != "db-data" {
-			t.Errorf("a qcow2 node without an explicit backing file: %v", node)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // Console implements backend.Consoler. QEMU serves one connection at a time, the next ones wait.
@@ -21,7 +22,7 @@ func (d *Driver) Console(ctx context.Context, id backend.Identity) (io.ReadWrite
 	if !isOn {
 		return nil, fmt.Errorf("connect to the console of machine %s: it is off: %w", id.UID, backend.ErrUnavailable)
 	}
-	path, release, err := shortPath(m.path(consoleSocket))
+	path, release, err := shortPath(m.path(qemu.ConsoleSocket))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the console of machine %s: %w: %w", id.UID, backend.ErrUnavailable, err)
 	}

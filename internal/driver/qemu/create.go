@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -78,7 +79,7 @@ func (m *machine) create(ctx context.Context, machine backend.Machine) error {
 
 // createRoot creates the root disk of a new machine, if it has one, and returns its image, and the snapshot that the machine is made
 // of.
-func (m *machine) createRoot(ctx context.Context, machine *backend.Machine) (*baseImage, *snapshotDefinition, error) {
+func (m *machine) createRoot(ctx context.Context, machine *backend.Machine) (*qemu.Image, *snapshotDefinition, error) {
 	if machine.Snapshot != "" {
 		return m.fork(ctx, machine)
 	}
@@ -145,8 +146,8 @@ func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*la
 	if err := m.d.networks.sync(ctx, m.id.Namespace); err != nil {
 		return nil, nil, err
 	}
-	confinement, _ := l.confinement()
-	path, argv := confinement.Command(m.d.binary, l.arguments()...)
+	confinement := l.Confinement()
+	path, argv := confinement.Command(m.d.binary, l.Arguments()...)
 	proc, err := m.d.processes.Start(process.Spec{
 		ID: string(m.id.UID), Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: m.dir,
 		Env: []string{"PATH=" + os.Getenv("PATH")},
@@ -172,16 +173,16 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	m.mu.Lock()
 	base, ports := m.def.Base, m.def.HostPorts
 	m.mu.Unlock()
-	l := m.newLaunch(machine, base)
+	l := m.launchOf(machine, base)
 	if err := m.fillFiles(ctx, l); err != nil {
 		return nil, err
 	}
-	if l.hasDisk {
+	if l.Root != nil {
 		// A machine that boots a kernel may have got a root disk since; create it now.
 		if err := m.createRootDisk(ctx, base, machine.DiskBytes); err != nil {
 			return nil, err
 		}
-		if err := giveFile(m.path(diskFile), l.user); err != nil {
+		if err := giveFile(m.path(diskFile), l.User); err != nil {
 			return nil, fmt.Errorf("change the owner of the disk to the user of the machine: %w", err)
 		}
 		if err := m.growDisk(ctx, diskFile, machine.DiskBytes); err != nil {
@@ -196,7 +197,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 		if disk.VirtualDisk != "" && (!found || !m.ownsDisk(&record)) {
 			continue // it is plugged as soon as it is free
 		}
-		l.disks = append(l.disks, record)
+		l.addDisks(m.d.disksDir(), record)
 	}
 	if !machine.KeepsSeed {
 		if err := writeSeed(m.path(seedFile), &machine); err != nil {
@@ -207,7 +208,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	if err != nil {
 		return nil, err
 	}
-	l.memory = findMemory(l)
+	l.Memory = findMemory(l)
 	m.removeSockets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,8 +216,8 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 	if !machine.KeepsSeed {
 		m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
 	}
-	m.def.StopRun, m.def.Shape = "", l.shape()
-	m.def.ClockStopped, m.def.GuestWaits, m.def.MemoryShared, m.def.GuestForked = l.isInstant(), l.isInstant(), l.isInstant(), false
+	m.def.StopRun, m.def.Shape = "", l.Shape()
+	m.def.ClockStopped, m.def.GuestWaits, m.def.MemoryShared, m.def.GuestForked = l.IsInstant(), l.IsInstant(), l.IsInstant(), false
 	m.def.Booting = &booting{LogBytes: m.logBytes()}
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
@@ -226,7 +227,7 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 
 // removeSockets removes the sockets of an earlier run, which QEMU replaces as well.
 func (m *machine) removeSockets() {
-	for _, socket := range []string{monitorSocket, humanSocket, consoleSocket, agentSocket, networkSocket} {
+	for _, socket := range []string{qemu.MonitorSocket, qemu.HumanSocket, qemu.ConsoleSocket, qemu.AgentSocket, qemu.NetworkSocket} {
 		_ = os.Remove(m.path(socket))
 	}
 }
@@ -295,7 +296,7 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 		if err != nil {
 			return err
 		}
-		l.kernel, l.initrd, l.cmdline = guest.Kernel, guest.Initramfs, guest.Cmdline
+		l.Kernel, l.Initrd, l.Cmdline = guest.Kernel, guest.Initramfs, guest.Cmdline
 		if err := checkGuestMemory(guest, l.machine.MemoryBytes); err != nil {
 			return err
 		}
@@ -307,8 +308,8 @@ func (m *machine) kernelFor(image *v1alpha1.Image, l *launch) error {
 		return nil
 	}
 	var err error
-	if l.kernel, err = readable(l.kernel, m.path(kernelFile), l.user); err == nil && l.initrd != "" {
-		l.initrd, err = readable(l.initrd, m.path(initrdFile), l.user)
+	if l.Kernel, err = readable(l.Kernel, m.path(kernelFile), l.User); err == nil && l.Initrd != "" {
+		l.Initrd, err = readable(l.Initrd, m.path(initrdFile), l.User)
 	}
 	return err
 }
@@ -319,7 +320,7 @@ func (m *machine) findCDROM(ctx context.Context, l *launch) error {
 		return nil
 	}
 	var err error
-	if l.cdrom, err = m.d.resolveImage(ctx, m.id.Namespace, l.machine.CDROM, m.progress); err != nil {
+	if l.CDROM, err = m.d.resolveImage(ctx, m.id.Namespace, l.machine.CDROM, m.progress); err != nil {
 		return fmt.Errorf("spec.cdrom: %w", err)
 	}
 	return nil
@@ -328,15 +329,15 @@ func (m *machine) findCDROM(ctx context.Context, l *launch) error {
 // givenKernel fills in the kernel of an image.
 func (d *Driver) givenKernel(image *v1alpha1.Image, l *launch) error {
 	var err error
-	if l.kernel, err = d.file("spec.image.kernel", image.Kernel); err != nil {
+	if l.Kernel, err = d.file("spec.image.kernel", image.Kernel); err != nil {
 		return err
 	}
 	if image.Initrd != "" {
-		if l.initrd, err = d.file("spec.image.initrd", image.Initrd); err != nil {
+		if l.Initrd, err = d.file("spec.image.initrd", image.Initrd); err != nil {
 			return err
 		}
 	}
-	l.cmdline = image.Cmdline
+	l.Cmdline = image.Cmdline
 	return nil
 }
 

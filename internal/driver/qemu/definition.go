@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // The files in the folder of a machine.
@@ -22,11 +23,6 @@ const (
 	seedFile       = "seed.img"
 	varsFile       = "efivars.fd"
 	serialLog      = "serial.log"
-	monitorSocket  = "qmp.sock"
-	humanSocket    = "monitor.sock"
-	consoleSocket  = "console.sock"
-	agentSocket    = "agent.sock"
-	networkSocket  = "network.sock"
 	answerFile     = "guest.json"
 	// Copies of files that the user of the machine cannot read.
 	kernelFile = "kernel"
@@ -46,7 +42,7 @@ type definition struct {
 	// Created means that the disk is complete.
 	Created bool `json:"created,omitempty"`
 	// Base is the image of the disk, and its format.
-	Base *baseImage `json:"base,omitempty"`
+	Base *qemu.Image `json:"base,omitempty"`
 	// RootCreated means that the machine has a root disk, whatever the size in the spec, and that its file was complete once.
 	RootCreated bool `json:"rootCreated,omitempty"`
 	// DiskRecords are the disks of spec.disks, by name.
@@ -96,11 +92,6 @@ type definition struct {
 	// does not have it.
 	LastRun string         `json:"lastRun,omitempty"`
 	Ended   *backend.Ended `json:"ended,omitempty"`
-}
-
-type baseImage struct {
-	Path   string `json:"path"`
-	Format string `json:"format"`
 }
 
 // uidForm matches the UID of an object, which becomes the name of a folder and an argument of QEMU.

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
@@ -103,7 +104,7 @@ func checkFound(path, otherwise string) error {
 }
 
 // createRootDisk creates the root disk, unless the machine has had one.
-func (m *machine) createRootDisk(ctx context.Context, base *baseImage, size int64) error {
+func (m *machine) createRootDisk(ctx context.Context, base *qemu.Image, size int64) error {
 	m.mu.Lock()
 	created := m.def.RootCreated
 	m.mu.Unlock()
@@ -127,12 +128,12 @@ func (m *machine) rootCreated() {
 
 // createDisk atomically creates a disk of a machine in the file name if there is none: an overlay of base, or
 // an empty disk. field is the field of its size.
-func (m *machine) createDisk(ctx context.Context, name, field string, base *baseImage, size int64) error {
+func (m *machine) createDisk(ctx context.Context, name, field string, base *qemu.Image, size int64) error {
 	return m.d.createFile(ctx, m.path(name), m.user(), field, base, size)
 }
 
 // createFile is createDisk for a file of a user.
-func (d *Driver) createFile(ctx context.Context, disk string, user *sandbox.User, field string, base *baseImage, size int64) error {
+func (d *Driver) createFile(ctx context.Context, disk string, user *sandbox.User, field string, base *qemu.Image, size int64) error {
 	if _, err := os.Stat(disk); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -74,11 +75,11 @@ func (w *fixture) hasPlugged(names ...string) {
 			want = 1
 		}
 		nodes := 0
-		if _, found := p.Sizes[diskNode(name)]; found {
+		if _, found := p.Sizes[qemu.DiskNode(name)]; found {
 			nodes++
 		}
-		devices := len(p.devices) - len(slices.DeleteFunc(slices.Clone(p.devices), func(d string) bool { return d == diskNode(name) }))
-		if sets := len(p.Sets[diskFileNode(name)]); sets != want || nodes != want || devices != want {
+		devices := len(p.devices) - len(slices.DeleteFunc(slices.Clone(p.devices), func(d string) bool { return d == qemu.DiskNode(name) }))
+		if sets := len(p.Sets[qemu.DiskFileNode(name)]); sets != want || nodes != want || devices != want {
 			w.Errorf("disk %s: QEMU has %d sets of descriptors, %d block nodes, %d devices; want %d of each", name, sets, nodes, devices, want)
 		}
 	}

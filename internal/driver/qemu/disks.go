@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // maxDisks is the maximum number of disks of a machine besides the root disk.
@@ -37,7 +38,7 @@ type diskRecord struct {
 	// Created means that the machine has claimed it.
 	VirtualDiskUID types.UID `json:"virtualDiskUID,omitempty"`
 	// Base is the image of the disk, and its format.
-	Base *baseImage `json:"base,omitempty"`
+	Base *qemu.Image `json:"base,omitempty"`
 	// Created means that the file is complete.
 	Created bool `json:"created,omitempty"`
 	// Removing means that the file is being removed: it may be gone, and is not used again.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -108,7 +109,7 @@ func TestGuestSeesDisks(t *testing.T) {
 	w.ask("query-fdsets", map[string]any{}, &sets)
 	for _, set := range sets {
 		for _, fd := range set.FDs {
-			if fd.Opaque == diskFileNode("first") {
+			if fd.Opaque == qemu.DiskFileNode("first") {
 				t.Error("QEMU still has a descriptor of the removed disk")
 			}
 		}

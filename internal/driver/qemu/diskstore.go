@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // virtualDiskSizeField is the field of the size of a VirtualDisk.
@@ -206,7 +207,7 @@ func (v *virtualDisk) create(ctx context.Context) error {
 }
 
 // complete records that the file is complete.
-func (v *virtualDisk) complete(base *baseImage) error {
+func (v *virtualDisk) complete(base *qemu.Image) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	def := v.def

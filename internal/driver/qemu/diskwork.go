@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // diskRetryInterval is the interval at which failed changes of disks, and requests to a guest to release a disk, are
@@ -263,7 +264,7 @@ func (p *diskPass) add(ctx context.Context, disk backend.Disk) {
 		return
 	}
 	name := disk.Name
-	isNew := !slices.Contains(p.plugged.devices, diskNode(name))
+	isNew := !slices.Contains(p.plugged.devices, qemu.DiskNode(name))
 	err := p.m.createDataDisk(ctx, disk, progress)
 	if err == nil && isNew {
 		// It may have been created for another size before.
@@ -295,7 +296,7 @@ func (p *diskPass) addVirtual(ctx context.Context, disk backend.Disk) {
 	calling, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()
 	size := v.definition().SizeBytes
-	now, known := p.plugged.Sizes[diskNode(disk.Name)]
+	now, known := p.plugged.Sizes[qemu.DiskNode(disk.Name)]
 	err = growPlugged(calling, p.conn, p.plugged, disk.Name, size)
 	if err == nil && known && size > now {
 		step("virtual disk grown in QEMU")
@@ -311,7 +312,7 @@ func (p *diskPass) addVirtual(ctx context.Context, disk backend.Disk) {
 
 // prepareUnlessKnown grows the file of a disk, and gives it to the user of the machine, unless QEMU has opened it.
 func (m *machine) prepareUnlessKnown(ctx context.Context, disk backend.Disk, p *plugged) error {
-	if _, known := p.Sizes[diskFileNode(disk.Name)]; known {
+	if _, known := p.Sizes[qemu.DiskFileNode(disk.Name)]; known {
 		return nil
 	}
 	return m.prepareDisk(ctx, disk, m.progress)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -173,7 +174,7 @@ func TestGuestThatEndsWithoutAManager(t *testing.T) {
 	run := w.eventually("the guest answers", answers).Run
 	w.shows("root@") // earlier, it may ignore the button
 	w.do(w.driver.Close())
-	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), humanSocket))
+	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), qemu.HumanSocket))
 	w.do(err)
 	conn, err := net.Dial("unix", path)
 	release()

@@ -49,7 +49,7 @@ func (m *machine) prepareFirmware(l *launch) error {
 	if err != nil {
 		return err
 	}
-	l.firmware = code
+	l.Firmware, l.Vars = code, varsFile
 	path := m.path(varsFile)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		content, err := os.ReadFile(template)
@@ -60,32 +60,8 @@ func (m *machine) prepareFirmware(l *launch) error {
 			return fmt.Errorf("create the variables of the firmware: %w", err)
 		}
 	}
-	if err := giveFile(path, l.user); err != nil {
+	if err := giveFile(path, l.User); err != nil {
 		return fmt.Errorf("change the owner of the firmware's variables to the user of the machine: %w", err)
 	}
 	return nil
-}
-
-// firmwareArguments returns the arguments for UEFI firmware.
-func (l *launch) firmwareArguments(h handles) []string {
-	if l.firmware == "" {
-		return nil
-	}
-	raw := func(node, file string, readOnly bool) string {
-		return blockdev(map[string]any{"driver": formatRaw, "node-name": node, "read-only": readOnly, "file": file})
-	}
-	args := append(handedOver(h.firmware, "firmware-file", true), "-blockdev", raw("firmware", "firmware-file", true))
-	args = append(args, handedOver(h.vars, "vars-file", false)...)
-	return append(args, "-blockdev", raw("vars", "vars-file", false))
-}
-
-// cdromArguments returns the arguments for the CD-ROM drive. It is on SATA, which installers support without drivers, and
-// the firmware tries it after the root disk.
-func (l *launch) cdromArguments(h handles) []string {
-	if l.cdrom == nil {
-		return nil
-	}
-	args := handedOver(h.cdrom, "cdrom-file", true)
-	return append(args, "-blockdev", blockdev(baseBlockdev(l.cdrom, "cdrom", "cdrom-file")),
-		"-device", "ide-cd,bus=ide.0,id=cdrom,drive=cdrom,bootindex=2")
 }

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // prepareFork returns what makes the definition of a new machine that of one that goes on with the memory in its snapshot, if there is
 // one, and it fits the machine. Otherwise the machine boots. m.files is held.
-func (m *machine) prepareFork(ctx context.Context, machine backend.Machine, base *baseImage, from *snapshotDefinition) (func(*definition), error) {
+func (m *machine) prepareFork(ctx context.Context, machine backend.Machine, base *qemu.Image, from *snapshotDefinition) (func(*definition), error) {
 	if from == nil || from.Memory == nil {
 		return func(*definition) {}, nil
 	}
@@ -39,7 +40,7 @@ func (m *machine) prepareFork(ctx context.Context, machine backend.Machine, base
 }
 
 // forkMemory returns the memory in a snapshot as that of a new machine, whose disks are those of the snapshot, or why it does not fit.
-func (m *machine) forkMemory(ctx context.Context, machine backend.Machine, base *baseImage, from *snapshotDefinition) (saved *savedMemory, why string, err error) {
+func (m *machine) forkMemory(ctx context.Context, machine backend.Machine, base *qemu.Image, from *snapshotDefinition) (saved *savedMemory, why string, err error) {
 	if machine.Image != nil {
 		return nil, savedmemory.NoGuestForks, nil
 	}
@@ -48,18 +49,19 @@ func (m *machine) forkMemory(ctx context.Context, machine backend.Machine, base 
 	}
 	memory := from.Memory
 	machine.MemoryBytes = memory.BootMemory // the rest was plugged
-	l := m.newLaunch(machine, base)
+	l := m.launchOf(machine, base)
 	if err := m.fillFiles(ctx, l); err != nil {
 		return nil, "", err
 	}
 	was := *l
-	was.machine.Identity, was.mac = memory.Started.Identity, memory.MAC
-	if was.shape() != memory.Shape {
+	was.identify(memory.Started.Identity)
+	was.MAC = memory.MAC
+	if was.Shape() != memory.Shape {
 		return nil, "the machine has other devices, processors or memory than that of the snapshot", nil
 	}
 	saved = &savedMemory{}
 	*saved = memory.savedMemory
-	saved.Shape = l.shape()
+	saved.Shape = l.Shape()
 	paths, err := m.writablePaths(memory.Disks)
 	if err == nil {
 		saved.Files, err = savedmemory.Stamp(m.dir, paths)

@@ -22,6 +22,8 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -97,7 +99,7 @@ func (w *fixture) newGuest(agent *fakeAgent) *machine {
 	m := newMachine(w.driver, definition{Machine: backend.Machine{Identity: backend.Identity{UID: uuid.NewUUID()}}})
 	m.run, m.power, m.agent = "run", backend.StateRunning, backend.AgentWaiting
 	w.do(os.MkdirAll(m.dir, 0o700))
-	path, release, err := shortPath(m.path(agentSocket))
+	path, release, err := shortPath(m.path(qemu.AgentSocket))
 	w.do(err)
 	listener, err := net.Listen("unix", path)
 	w.do(err)
@@ -308,7 +310,7 @@ func TestGuestThatFloodsEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			machine := firmware(uid)
-			machine.Image = &v1alpha1.Image{Path: bootSector(t, code...), Format: formatRaw}
+			machine.Image = &v1alpha1.Image{Path: bootSector(t, code...), Format: diskimage.Raw}
 			w.run(machine)
 			other := w.newGuest(&fakeAgent{answer: func(conn io.Writer, id json.RawMessage, n int) {
 				fmt.Fprintf(conn, `{"return": %s, "id": %s}`+"\n", interfaces([]string{"10.0.0.1"}[:n/8]...), id)

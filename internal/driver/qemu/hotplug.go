@@ -8,19 +8,9 @@ import (
 	"strings"
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
-
-// diskBus is the PCI bridge of the disks of spec.disks, which can be plugged and unplugged by ACPI: the root bus of q35
-// cannot. It has room for 31 devices. A pcie-root-port for each disk would delay the boot, see docs/internals/drivers.md.
-const diskBus = "disks"
-
-// The names of a disk in QEMU: its device and block node, the node of its file, and those of its image. Names of nodes have
-// at most 31 bytes.
-func diskNode(name string) string     { return "d-" + name }
-func diskFileNode(name string) string { return "df-" + name }
-func baseNode(name string) string     { return "db-" + name }
-func baseFileNode(name string) string { return "dbf-" + name }
 
 // plugged is what QEMU has of disks.
 type plugged struct {
@@ -48,7 +38,7 @@ func queryDisks(ctx context.Context, conn *qmp.Client) (*plugged, error) {
 
 // plugDisk plugs a disk whose file is complete, as far as QEMU does not have it.
 func (m *machine) plugDisk(ctx context.Context, conn *qmp.Client, p *plugged, name string) error {
-	device := diskNode(name)
+	device := qemu.DiskNode(name)
 	if slices.Contains(p.devices, device) {
 		return nil
 	}
@@ -56,36 +46,27 @@ func (m *machine) plugDisk(ctx context.Context, conn *qmp.Client, p *plugged, na
 	if !m.ownsDisk(&record) {
 		return errors.New("the machine does not have the VirtualDisk") // it has just claimed it
 	}
-	disk := map[string]any{"driver": formatQcow2, "node-name": device, "discard": "unmap", "file": diskFileNode(name), "backing": nil}
-	if record.Base != nil {
-		base := baseBlockdev(record.Base, baseNode(name), baseFileNode(name))
-		disk["backing"] = baseNode(name)
-		if err := handOver(ctx, conn, p.Nodes, record.Base.Path, baseFileNode(name), true); err != nil {
+	disk, base := qemu.DiskBlockdev(name, record.Base)
+	if base != nil {
+		if err := handOver(ctx, conn, p.Nodes, record.Base.Path, qemu.BaseFileNode(name), true); err != nil {
 			return err
 		}
 		if err := p.Add(ctx, conn, base); err != nil {
 			return err
 		}
 	}
-	if err := handOver(ctx, conn, p.Nodes, m.recordPath(&record), diskFileNode(name), false); err != nil {
+	if err := handOver(ctx, conn, p.Nodes, m.recordPath(&record), qemu.DiskFileNode(name), false); err != nil {
 		return err
 	}
 	if err := p.Add(ctx, conn, disk); err != nil {
 		return err
 	}
 	step("disk known to QEMU")
-	if err := conn.Run(ctx, "device_add", diskDevice(name), nil); err != nil {
+	if err := conn.Run(ctx, "device_add", qemu.DiskDevice(name), nil); err != nil {
 		return err
 	}
 	step("disk plugged")
 	return nil
-}
-
-// diskDevice returns the device of a disk. The legacy interface of virtio would need ports of the bridge.
-func diskDevice(name string) map[string]any {
-	return map[string]any{
-		"driver": "virtio-blk-pci", "id": diskNode(name), "bus": diskBus, "drive": diskNode(name), "serial": name, "disable-legacy": "on",
-	}
 }
 
 // handOver gives QEMU a file as a block node, unless it has the node.
@@ -107,7 +88,7 @@ func handOver(ctx context.Context, conn *qmp.Client, nodes *diskbackup.Nodes, pa
 
 // unplugDisk removes a disk from QEMU. It returns false while the guest has not released it.
 func unplugDisk(ctx context.Context, conn *qmp.Client, p *plugged, name string) (bool, error) {
-	if device := diskNode(name); slices.Contains(p.devices, device) {
+	if device := qemu.DiskNode(name); slices.Contains(p.devices, device) {
 		err := conn.Run(ctx, "device_del", map[string]any{"id": device}, nil)
 		step("unplug of a disk requested")
 		// A repeated request fails while QEMU waits for the guest.
@@ -116,7 +97,7 @@ func unplugDisk(ctx context.Context, conn *qmp.Client, p *plugged, name string) 
 		}
 		return false, nil
 	}
-	for _, node := range []string{diskNode(name), diskFileNode(name), baseNode(name), baseFileNode(name)} {
+	for _, node := range []string{qemu.DiskNode(name), qemu.DiskFileNode(name), qemu.BaseNode(name), qemu.BaseFileNode(name)} {
 		if _, found := p.Sizes[node]; found {
 			if err := conn.Run(ctx, "blockdev-del", map[string]any{"node-name": node}, nil); err != nil {
 				return false, err
@@ -134,9 +115,9 @@ func unplugDisk(ctx context.Context, conn *qmp.Client, p *plugged, name string) 
 
 // growPlugged grows a disk that QEMU has to size.
 func growPlugged(ctx context.Context, conn *qmp.Client, p *plugged, name string, size int64) error {
-	now, found := p.Sizes[diskNode(name)]
+	now, found := p.Sizes[qemu.DiskNode(name)]
 	if !found || size <= now {
 		return nil
 	}
-	return conn.Run(ctx, "block_resize", map[string]any{"node-name": diskNode(name), "size": size}, nil)
+	return conn.Run(ctx, "block_resize", map[string]any{"node-name": qemu.DiskNode(name), "size": size}, nil)
 }

@@ -16,12 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
-)
-
-// Formats of disks.
-const (
-	formatQcow2 = diskimage.Qcow2
-	formatRaw   = diskimage.Raw
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 const (
@@ -73,7 +68,7 @@ func newImages(dir string, options Options) *images {
 
 // resolveImage returns the disk image of a machine, downloaded if necessary; nil if it boots a
 // kernel.
-func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1alpha1.Image, progress func(string)) (*baseImage, error) {
+func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1alpha1.Image, progress func(string)) (*qemu.Image, error) {
 	switch {
 	case image == nil:
 		_, err := guestimage.Read(d.options.GuestDir)
@@ -108,7 +103,7 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 		// Otherwise an image could expose any file of the host.
 		return nil, fmt.Errorf("read the image %s: %w", path, diskimage.ErrOtherFile)
 	}
-	return &baseImage{Path: path, Format: format}, nil
+	return &qemu.Image{Path: path, Format: format}, nil
 }
 
 // withoutPassword returns an address without its password.

@@ -12,6 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -44,7 +45,7 @@ func TestImportedImageIsKeptAndShared(t *testing.T) {
 		t.Errorf("before the import: %v", err)
 	}
 	state := w.imported(id, source)
-	if !state.Ready || state.Format != formatRaw || state.VirtualBytes != 1<<20 || state.AllocatedBytes < 1<<20 {
+	if !state.Ready || state.Format != diskimage.Raw || state.VirtualBytes != 1<<20 || state.AllocatedBytes < 1<<20 {
 		t.Errorf("state: %+v", state)
 	}
 	if name := <-notified; name != "it" {

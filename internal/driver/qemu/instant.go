@@ -6,8 +6,8 @@ import (
 	"os"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // startOnce starts QEMU, from a template if that is allowed and there is one. The error is a savedmemory.UnusableError if the template
@@ -35,7 +35,7 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 		return err
 	}
 	defer m.connect(ctx)()
-	confinement, _ := l.confinement()
+	confinement := l.Confinement()
 	err = m.waitUp(ctx, proc, confinement)
 	if from == nil {
 		return err

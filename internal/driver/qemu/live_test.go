@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -31,7 +32,7 @@ func (w *fixture) shell() {
 	w.Helper()
 	w.eventually("the guest answers", answers)
 	w.shows("root@")
-	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), consoleSocket))
+	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), qemu.ConsoleSocket))
 	w.do(err)
 	defer release()
 	w.console, err = net.Dial("unix", path)
@@ -157,8 +158,8 @@ func isHalted(server *backend.Server) bool {
 func TestLongDiskFullWhileItRuns(t *testing.T) {
 	needGuest(t)
 	for _, disk := range []struct{ name, node, file, target string }{
-		{"the root disk", blockNode, blockFileNode, "/root/data"}, // a file, because the guest has mounted the disk
-		{"another disk", diskNode("data"), diskFileNode("data"), "/dev/disk/by-id/virtio-data"},
+		{"the root disk", qemu.DiskNode(qemu.RootDisk), qemu.DiskFileNode(qemu.RootDisk), "/root/data"}, // a file, because the guest has mounted the disk
+		{"another disk", qemu.DiskNode("data"), qemu.DiskFileNode("data"), "/dev/disk/by-id/virtio-data"},
 	} {
 		t.Run(disk.name, func(t *testing.T) { testDiskFull(t, disk.node, disk.file, disk.target) })
 	}
@@ -213,7 +214,7 @@ func TestLongStoppedWhileDiskIsFull(t *testing.T) {
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	w.run(machine)
 	w.shell()
-	w.fullFor(1000, blockNode, blockFileNode)
+	w.fullFor(1000, qemu.DiskNode(qemu.RootDisk), qemu.DiskFileNode(qemu.RootDisk))
 	w.typed("dd if=/dev/urandom of=/root/data bs=65536 count=1; sync")
 	w.eventually("it is halted", isHalted)
 	w.do(w.driver.Stop(t.Context(), machine.Identity, 2*harness.WaitTimeout))

@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // snapshotDefinitionFile is the file with the definition of a snapshot in its folder. Its disks have the names that they have in
@@ -73,7 +74,7 @@ type snapshotDisk struct {
 	// Name is v1alpha1.RootDiskName, or that of a disk of spec.disks.
 	Name string `json:"name"`
 	// Base is its image; nil if it has none.
-	Base *baseImage `json:"base,omitempty"`
+	Base *qemu.Image `json:"base,omitempty"`
 	// SizeBytes is the size seen by a guest.
 	SizeBytes int64 `json:"sizeBytes"`
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -73,7 +74,7 @@ func (w *fixture) fill(disk string, with byte) {
 	w.Helper()
 	device := map[string]string{"root": "disk"}[disk]
 	if device == "" {
-		device = diskNode(disk)
+		device = qemu.DiskNode(disk)
 	}
 	var output string
 	w.ask("human-monitor-command", map[string]any{"command-line": fmt.Sprintf(`qemu-io -d %s/virtio-backend "write -P %d 0 256k"`, device, with)}, &output)

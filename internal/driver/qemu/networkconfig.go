@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/network"
 )
 
@@ -84,7 +85,7 @@ func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 	}
 	entry = network.Machine{
 		UID: string(m.id.UID), Name: m.id.Name, MAC: m.def.hardwareAddress(), Address: m.def.Address,
-		Socket: filepath.Join("..", "..", filepath.Base(m.d.machinesDir()), string(m.id.UID), networkSocket),
+		Socket: filepath.Join("..", "..", filepath.Base(m.d.machinesDir()), string(m.id.UID), qemu.NetworkSocket),
 	}
 	entry.Asleep = m.wakesOnConnection()
 	// The rules are there before the machine is.

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // pending returns the fields in which a running machine differs from its definition.
@@ -135,7 +136,7 @@ func resizeDisk(ctx context.Context, conn *qmp.Client, started *backend.Machine,
 	if started.DiskBytes == 0 || size <= started.DiskBytes {
 		return nil
 	}
-	if err := conn.Run(ctx, "block_resize", map[string]any{"node-name": blockNode, "size": size}, nil); err != nil {
+	if err := conn.Run(ctx, "block_resize", map[string]any{"node-name": qemu.DiskNode(qemu.RootDisk), "size": size}, nil); err != nil {
 		return err
 	}
 	started.DiskBytes = size
@@ -177,10 +178,10 @@ func plugMemory(ctx context.Context, conn *qmp.Client, wanted int64) (int64, err
 		plugged += device.Data.Size
 	}
 	missing := wanted - plugged
-	if missing <= 0 || len(devices) >= memorySlots {
+	if missing <= 0 || len(devices) >= qemu.MemorySlots {
 		return plugged, nil
 	}
-	size := (missing + memoryStep - 1) / memoryStep * memoryStep
+	size := (missing + qemu.MemoryStep - 1) / qemu.MemoryStep * qemu.MemoryStep
 	id := fmt.Sprintf("memory-%d", len(devices))
 	_ = conn.Run(ctx, "object-del", map[string]any{"id": id}, nil) // left behind by a manager that was killed here
 	if err := conn.Run(ctx, "object-add", map[string]any{"qom-type": "memory-backend-ram", "id": id, "size": size}, nil); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // savedMemory describes the saved memory of a machine that is asleep, and what it fits. The definition of a machine has it
@@ -13,27 +14,10 @@ import (
 type savedMemory struct {
 	backend.SleepOptions
 	savedmemory.Memory
+	qemu.Plugged
 
 	// Run is the run that was saved.
 	Run string `json:"run"`
-	// Disks and DIMMs were plugged.
-	Disks []savedDisk `json:"disks,omitempty"`
-	DIMMs []savedDIMM `json:"dimms,omitempty"`
-}
-
-// savedDisk is a plugged disk of spec.disks, and its address on the bus.
-type savedDisk struct {
-	Name    string `json:"name"`
-	Address string `json:"address"`
-}
-
-// savedDIMM is plugged memory.
-type savedDIMM struct {
-	ID      string `json:"id"`
-	Backend string `json:"backend"`
-	Size    int64  `json:"size"`
-	Slot    int64  `json:"slot"`
-	Address int64  `json:"address"`
 }
 
 // size returns the size of the file; 0 if there is none.

@@ -7,16 +7,8 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/display"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
-
-// displayArguments returns the arguments for the display.
-func (l *launch) displayArguments() []string {
-	if l.machine.Display == "" {
-		return nil
-	}
-	return display.Arguments()
-}
 
 // Screen implements backend.Screener.
 func (d *Driver) Screen(ctx context.Context, id backend.Identity) (io.ReadWriteCloser, error) {

@@ -11,8 +11,9 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -107,8 +108,8 @@ func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedM
 	if err := m.fillFiles(ctx, l); err != nil {
 		return nil, err
 	}
-	saved.CPU = l.processors()
-	if saved.Shape != l.shape() {
+	saved.CPU = l.Processors()
+	if saved.Shape != l.Shape() {
 		return nil, errors.New("the hardware of the machine is not that of its next start, because it got processors or Keelson was upgraded since its start: " +
 			"it can sleep after a restart. Set spec.restartedAt to the current time")
 	}
@@ -126,14 +127,14 @@ func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedM
 }
 
 // queryDiskAddresses returns the plugged disks of spec.disks.
-func queryDiskAddresses(ctx context.Context, conn *qmp.Client) ([]savedDisk, error) {
+func queryDiskAddresses(ctx context.Context, conn *qmp.Client) ([]qemu.PluggedDisk, error) {
 	plugged, err := queryDisks(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
-	var all []savedDisk
+	var all []qemu.PluggedDisk
 	for _, device := range plugged.devices {
-		name, isDisk := strings.CutPrefix(device, diskNode(""))
+		name, isDisk := strings.CutPrefix(device, qemu.DiskNode(""))
 		if !isDisk {
 			continue
 		}
@@ -141,14 +142,14 @@ func queryDiskAddresses(ctx context.Context, conn *qmp.Client) ([]savedDisk, err
 		if err := conn.Run(ctx, "qom-get", map[string]any{"path": "/machine/peripheral/" + device, "property": "addr"}, &at); err != nil {
 			return nil, err
 		}
-		all = append(all, savedDisk{Name: name, Address: fmt.Sprintf("%x.%x", at>>3, at&7)})
+		all = append(all, qemu.PluggedDisk{Name: name, Address: fmt.Sprintf("%x.%x", at>>3, at&7)})
 	}
-	slices.SortFunc(all, func(a, b savedDisk) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b qemu.PluggedDisk) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }
 
 // queryDIMMs returns the plugged memory.
-func queryDIMMs(ctx context.Context, conn *qmp.Client) ([]savedDIMM, error) {
+func queryDIMMs(ctx context.Context, conn *qmp.Client) ([]qemu.DIMM, error) {
 	var devices []struct {
 		Data struct {
 			ID, Memdev       string
@@ -158,10 +159,10 @@ func queryDIMMs(ctx context.Context, conn *qmp.Client) ([]savedDIMM, error) {
 	if err := conn.Run(ctx, "query-memory-devices", nil, &devices); err != nil {
 		return nil, err
 	}
-	var all []savedDIMM
+	var all []qemu.DIMM
 	for _, device := range devices {
 		d := device.Data
-		all = append(all, savedDIMM{ID: d.ID, Backend: strings.TrimPrefix(d.Memdev, "/objects/"), Size: d.Size, Slot: d.Slot, Address: d.Addr})
+		all = append(all, qemu.DIMM{ID: d.ID, Backend: strings.TrimPrefix(d.Memdev, "/objects/"), Size: d.Size, Slot: d.Slot, Address: d.Addr})
 	}
 	return all, nil
 }
@@ -280,10 +281,10 @@ func (m *machine) endIfAsleep() {
 }
 
 // writablePaths returns the files that the guest writes to, with these disks.
-func (m *machine) writablePaths(disks []savedDisk) ([]string, error) {
+func (m *machine) writablePaths(disks []qemu.PluggedDisk) ([]string, error) {
 	l := m.wakingLaunch()
 	var all []string
-	if l.hasDisk {
+	if l.Root != nil {
 		all = append(all, m.path(diskFile))
 	}
 	if l.machine.Firmware == v1alpha1.FirmwareUEFI {

@@ -20,8 +20,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -191,7 +192,7 @@ func TestLongPluggedMemorySleeps(t *testing.T) {
 	w.wakes(machine)
 	var devices []struct{ Data struct{ Size int64 } }
 	w.ask("query-memory-devices", map[string]any{}, &devices)
-	if len(devices) != 1 || devices[0].Data.Size != memoryStep || !w.wasWoken() {
+	if len(devices) != 1 || devices[0].Data.Size != qemu.MemoryStep || !w.wasWoken() {
 		t.Errorf("plugged memory: %+v", devices)
 	}
 	w.eventually("the guest answers", answers)

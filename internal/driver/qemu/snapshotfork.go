@@ -12,6 +12,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 // beginRead begins to make a machine of the snapshot, or to restore one from it. The snapshot is not deleted until the function that
@@ -40,7 +41,7 @@ func (d *Driver) beginRead(uid types.UID) (*machineSnapshot, func(), error) {
 
 // fork gives a new machine copies of the disks of a snapshot, and its memory, if there is one. It returns the image of the root disk
 // and the snapshot. It changes what the machine boots to what the machine of the snapshot booted.
-func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*baseImage, *snapshotDefinition, error) {
+func (m *machine) fork(ctx context.Context, machine *backend.Machine) (*qemu.Image, *snapshotDefinition, error) {
 	s, end, err := m.d.beginRead(machine.Snapshot)
 	if err != nil {
 		return nil, nil, err

@@ -12,17 +12,10 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
-
-// guestNode returns the node of a disk of the guest.
-func guestNode(disk string) string {
-	if disk == v1alpha1.RootDiskName {
-		return blockNode
-	}
-	return diskNode(disk)
-}
 
 // ownDisks returns the disks of the machine that are not VirtualDisks, the root disk first, without their sizes.
 func (m *machine) ownDisks() []snapshotDisk {
@@ -140,7 +133,7 @@ func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Clie
 	if err != nil {
 		return nil, err
 	}
-	got = &copied{disks: slices.DeleteFunc(disks, func(disk snapshotDisk) bool { _, has := p.Sizes[guestNode(disk.Name)]; return !has })}
+	got = &copied{disks: slices.DeleteFunc(disks, func(disk snapshotDisk) bool { _, has := p.Sizes[qemu.DiskNode(disk.Name)]; return !has })}
 	if len(got.disks) == 0 && !memory {
 		return nil, errors.New("QEMU has no disks of the machine yet")
 	}
@@ -188,14 +181,14 @@ func (s *machineSnapshot) copying(percent int64) {
 // guestDisks returns the disks of the guest for a copy.
 func guestDisks(disks []snapshotDisk) (all []diskbackup.Disk) {
 	for _, disk := range disks {
-		all = append(all, diskbackup.Disk{Name: disk.Name, Node: guestNode(disk.Name)})
+		all = append(all, diskbackup.Disk{Name: disk.Name, Node: qemu.DiskNode(disk.Name)})
 	}
 	return all
 }
 
 // prepareBackup creates the file of a copy, and gives it to QEMU.
 func (s *machineSnapshot) prepareBackup(ctx context.Context, conn *qmp.Client, nodes *diskbackup.Nodes, disk snapshotDisk) error {
-	node := guestNode(disk.Name)
+	node := qemu.DiskNode(disk.Name)
 	if err := s.d.createFile(ctx, s.path(disk.Name), s.d.keeper(), "the disk", disk.Base, nodes.Sizes[node]); err != nil {
 		return err
 	}

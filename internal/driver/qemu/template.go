@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
 const (
@@ -144,17 +145,15 @@ func (d *Driver) templateLaunch(l *launch) (*launch, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &launch{
-		machine: backend.Machine{
-			Identity: backend.Identity{UID: templateUID, Namespace: "keelson", Name: "template"},
-			MilliCPU: l.machine.MilliCPU, MemoryBytes: l.machine.MemoryBytes, CPUModel: l.machine.CPUModel,
-		},
-		kvm: l.kvm, version: l.version, plugs: l.plugs, programs: l.programs, template: true, busSlot: firstDriveSlot,
-		kernel: guest.Kernel, initrd: guest.Initramfs, cmdline: guest.Cmdline + " " + templateWord,
-	}
-	for _, drive := range []bool{l.hasDisk, l.hasSeed} {
+	t := newLaunch(backend.Machine{
+		Identity: backend.Identity{UID: templateUID, Namespace: "keelson", Name: "template"},
+		MilliCPU: l.machine.MilliCPU, MemoryBytes: l.machine.MemoryBytes, CPUModel: l.machine.CPUModel,
+	}, d.kvm, d.plugs)
+	t.Version, t.Programs, t.Template, t.BusSlot = l.Version, l.Programs, true, qemu.FirstDriveSlot
+	t.Kernel, t.Initrd, t.Cmdline = guest.Kernel, guest.Initramfs, guest.Cmdline+" "+templateWord
+	for _, drive := range []bool{l.Root != nil, l.Seed != ""} {
 		if drive {
-			t.busSlot++
+			t.BusSlot++
 		}
 	}
 	return t, nil
@@ -193,8 +192,8 @@ func (t *templates) key(l *launch) (build, key string, err error) {
 		return "", "", err
 	}
 	bare := *l
-	bare.user = nil
-	sum := sha256.Sum256([]byte(strings.Join(append(bare.arguments(), l.processors(), build), "\x00")))
+	bare.User = nil
+	sum := sha256.Sum256([]byte(strings.Join(append(bare.Arguments(), l.Processors(), build), "\x00")))
 	return build, hex.EncodeToString(sum[:]), nil
 }
 

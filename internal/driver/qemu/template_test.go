@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -43,8 +44,9 @@ func (w *fixture) haveTemplate(machine backend.Machine) {
 	m, err := w.driver.find(machine.Identity)
 	w.do(err)
 	l := m.wakingLaunch()
-	l.machine = machine
-	l.hasDisk = m.def.RootCreated || machine.DiskBytes > 0
+	if l.machine = machine; machine.DiskBytes > 0 {
+		l.Root = &qemu.Disk{}
+	}
 	bare, err := w.driver.templateLaunch(l)
 	w.do(err)
 	build, key, err := w.driver.templates.key(bare)

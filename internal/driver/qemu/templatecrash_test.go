@@ -29,7 +29,9 @@ func runInstantHelper(d *Driver, what string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), drivertest.HelperLimit)
 	defer cancel()
 	if what == makeTemplate {
-		l, err := d.templateLaunch(&launch{machine: booted(), programs: programDirs(d.binary), hasSeed: true})
+		from := newLaunch(booted(), d.kvm, d.plugs)
+		from.Programs, from.Seed = programDirs(d.binary), seedFile
+		l, err := d.templateLaunch(from)
 		if err != nil {
 			return err
 		}

@@ -14,8 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -85,18 +86,18 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 		return err
 	}
 	defer t.d.users.release(templateUID)
-	if l.user = newUser(user); l.user != nil {
-		l.user.Groups = t.d.users.groups
+	if l.User = newUser(user); l.User != nil {
+		l.User.Groups = t.d.users.groups
 	}
 	dir := t.path(makingDir)
 	defer func() { _ = os.RemoveAll(dir) }() // if it fails, the next manager does
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
-	if l.kernel, err = readable(l.kernel, filepath.Join(dir, kernelFile), l.user); err != nil {
+	if l.Kernel, err = readable(l.Kernel, filepath.Join(dir, kernelFile), l.User); err != nil {
 		return err
 	}
-	if l.initrd, err = readable(l.initrd, filepath.Join(dir, initrdFile), l.user); err != nil {
+	if l.Initrd, err = readable(l.Initrd, filepath.Join(dir, initrdFile), l.User); err != nil {
 		return err
 	}
 	guest, err := newMemory(l.machine.MemoryBytes)
@@ -104,7 +105,7 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 		return err
 	}
 	defer guest.Close()
-	l.memory = memoryPath(guest)
+	l.Memory = memoryPath(guest)
 	step("template prepared")
 	err = t.boot(ctx, l, made, dir)
 	ending, cancelEnding := context.WithTimeout(context.WithoutCancel(ctx), networkTimeout)
@@ -116,7 +117,7 @@ func (t *templates) make(ctx context.Context, l *launch, made *template) error {
 	if err := made.write(dir, guest); err != nil {
 		return err
 	}
-	for _, name := range []string{serialLog, monitorSocket, humanSocket, consoleSocket, agentSocket, kernelFile, initrdFile} {
+	for _, name := range []string{serialLog, qemu.MonitorSocket, qemu.HumanSocket, qemu.ConsoleSocket, qemu.AgentSocket, kernelFile, initrdFile} {
 		_ = os.Remove(filepath.Join(dir, name)) // some do not exist
 	}
 	if err := t.add(made); err != nil {
@@ -148,8 +149,8 @@ func (t *templates) awaitCalm(ctx context.Context) error {
 
 // boot boots the guest until it waits.
 func (t *templates) boot(ctx context.Context, l *launch, made *template, dir string) error {
-	confinement, _ := l.confinement()
-	path, argv := confinement.Command(t.d.binary, l.arguments()...)
+	confinement := l.Confinement()
+	path, argv := confinement.Command(t.d.binary, l.Arguments()...)
 	proc, err := t.d.startIdly(process.Spec{
 		ID: templateProcess, Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: dir,
 		Env: []string{"PATH=" + os.Getenv("PATH"), templateMark + dir},
@@ -200,7 +201,7 @@ func (d *Driver) startIdly(spec process.Spec) (proc *process.Process, err error)
 }
 
 func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error) {
-	path, release, err := shortPath(filepath.Join(dir, monitorSocket))
+	path, release, err := shortPath(filepath.Join(dir, qemu.MonitorSocket))
 	if err != nil {
 		return nil, err
 	}
@@ -218,7 +219,7 @@ func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error)
 // awaitTemplate waits until the agent of the guest answers: then the guest waits. It resets a guest that hangs. tick returns the part of an
 // interval that counts.
 func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, tick func(time.Duration) time.Duration) error {
-	path, release, err := shortPath(filepath.Join(dir, agentSocket))
+	path, release, err := shortPath(filepath.Join(dir, qemu.AgentSocket))
 	if err != nil {
 		return err
 	}
@@ -239,7 +240,7 @@ func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, tick func(
 			return false, err
 		}
 		for _, device := range devices {
-			if device.Label == agentID && device.Open {
+			if device.Label == qemu.AgentChardev && device.Open {
 				return true, nil
 			}
 		}
@@ -267,7 +268,7 @@ func trimTemplate(ctx context.Context, conn *qmp.Client, size int64) error {
 	defer cancel()
 	const interval = "guest-stats-polling-interval"
 	set := func(property string, value any) error {
-		return conn.Run(ctx, "qom-set", map[string]any{"path": balloonPath, "property": property, "value": value}, nil)
+		return conn.Run(ctx, "qom-set", map[string]any{"path": qemu.BalloonPath, "property": property, "value": value}, nil)
 	}
 	if err := set(interval, 1); err != nil {
 		return err
@@ -279,7 +280,7 @@ func trimTemplate(ctx context.Context, conn *qmp.Client, size int64) error {
 		}
 	}
 	err := wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
-		err := conn.Run(ctx, "qom-get", map[string]any{"path": balloonPath, "property": "guest-stats"}, &stats)
+		err := conn.Run(ctx, "qom-get", map[string]any{"path": qemu.BalloonPath, "property": "guest-stats"}, &stats)
 		return stats.Updated > 0, err
 	})
 	if err := errors.Join(err, set(interval, 0)); err != nil {

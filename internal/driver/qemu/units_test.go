@@ -72,11 +72,11 @@ func TestThreadsOfThisQEMU(t *testing.T) {
 	bare, err := w.driver.templateLaunch(l)
 	w.do(err)
 	for _, l := range []*launch{l, bare} {
-		if l.version == "" {
+		if l.Version == "" {
 			t.Error("the version is not known")
 		}
-		l.kernel = os.DevNull
-		if arguments := l.arguments(); !slices.Contains(arguments, want) {
+		l.Kernel = os.DevNull
+		if arguments := l.Arguments(); !slices.Contains(arguments, want) {
 			t.Errorf("no %s in %q", want, arguments)
 		}
 	}
@@ -208,7 +208,8 @@ func TestMemoryArgument(t *testing.T) {
 		{"another guest", &v1alpha1.Image{Path: "/image"}, 4e9, "size=3906250k,slots=8,maxmem=8654M"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := memoryArgument(&backend.Machine{Image: test.image, MemoryBytes: test.memory}); got != test.want {
+			arguments := newLaunch(backend.Machine{Image: test.image, MemoryBytes: test.memory}, false, false).Arguments()
+			if got := arguments[slices.Index(arguments, "-m")+1]; got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
 		})
@@ -227,7 +228,7 @@ func TestRoomForProcessors(t *testing.T) {
 		{"none if they cannot be added", false, 3000, "cpus=3,maxcpus=3"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			arguments := (&launch{plugs: test.plugs, machine: backend.Machine{MilliCPU: test.cpu}}).arguments()
+			arguments := newLaunch(backend.Machine{MilliCPU: test.cpu}, true, test.plugs).Arguments()
 			if got := arguments[slices.Index(arguments, "-smp")+1]; got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
@@ -237,34 +238,3 @@ func TestRoomForProcessors(t *testing.T) {
 
 // fixedQEMU is the version of a QEMU whose processors do not race.
 const fixedQEMU = "QEMU emulator version " + guestboot.Fixed + ".0"
-
-// Memory that was saved under one version of QEMU is loaded under another one.
-func TestShapeIsThatOfAllVersions(t *testing.T) {
-	machine := backend.Machine{MilliCPU: 2000}
-	if old, fixed := (&launch{machine: machine}).shape(), (&launch{machine: machine, version: fixedQEMU}).shape(); old != fixed {
-		t.Errorf("the shapes are %s and %s", old, fixed)
-	}
-}
-
-func TestAcceleratorArgument(t *testing.T) {
-	image := &v1alpha1.Image{Path: "disk.qcow2"}
-	for _, test := range []struct {
-		name   string
-		launch launch
-		want   string
-	}{
-		{"hardware virtualization", launch{kvm: true, machine: backend.Machine{MilliCPU: 4000}}, "kvm"},
-		{"default guest, emulated, with room for processors", launch{plugs: true, machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi"},
-		{"default guest, emulated", launch{machine: backend.Machine{MilliCPU: 1000}}, "tcg,thread=multi,tb-size=32"},
-		{"more processors run more code", launch{version: fixedQEMU, machine: backend.Machine{MilliCPU: 4000}}, "tcg,thread=multi,tb-size=128"},
-		{"a QEMU whose processors race", launch{version: "QEMU emulator version 7.2.22", machine: backend.Machine{MilliCPU: 2000}}, "tcg,thread=single,tb-size=64"},
-		{"another guest may run much more code", launch{machine: backend.Machine{MilliCPU: 1000, Image: image}}, "tcg,thread=multi"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			arguments := test.launch.arguments()
-			if got := arguments[slices.Index(arguments, "-accel")+1]; got != test.want {
-				t.Errorf("got %s, want %s", got, test.want)
-			}
-		})
-	}
-}

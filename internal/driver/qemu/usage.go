@@ -14,7 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
@@ -125,7 +126,7 @@ func (m *machine) measure(network *networkUse) bool {
 	}
 	total := started.MemoryBytes
 	usage.Memory = min(100, 100*float64(resident)/float64(max(total, 1)))
-	if used, of := m.queryMemory(conn, maxMemory(&started, cmp.Or(boot, started.MemoryBytes))+memoryStep*memorySlots); of > 0 {
+	if used, of := m.queryMemory(conn, maxMemory(&started, cmp.Or(boot, started.MemoryBytes))+qemu.MemoryStep*qemu.MemorySlots); of > 0 {
 		usage.GuestBytes = used
 		usage.Memory = 100 * float64(used) / float64(of)
 	}
@@ -184,10 +185,10 @@ func (m *machine) queryMemory(conn *qmp.Client, most int64) (used, total int64) 
 			Available uint64 `json:"stat-available-memory"`
 		} `json:"stats"`
 	}
-	arguments := map[string]any{"path": balloonPath, "property": "guest-stats"}
+	arguments := map[string]any{"path": qemu.BalloonPath, "property": "guest-stats"}
 	if err := conn.Run(ctx, "qom-get", arguments, &stats); err != nil || stats.Updated == 0 {
 		// The guest is polled only from the first query on.
-		arguments = map[string]any{"path": balloonPath, "property": "guest-stats-polling-interval", "value": int(sampleInterval.Seconds())}
+		arguments = map[string]any{"path": qemu.BalloonPath, "property": "guest-stats-polling-interval", "value": int(sampleInterval.Seconds())}
 		_ = conn.Run(ctx, "qom-set", arguments, nil) // fails without a balloon
 		return 0, 0
 	}

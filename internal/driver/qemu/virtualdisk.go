@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
 
@@ -58,7 +59,7 @@ type diskDefinition struct {
 	// CreatedAt is when the disk was recorded first.
 	CreatedAt time.Time `json:"createdAt"`
 	// Base is the image of the disk, and its format.
-	Base *baseImage `json:"base,omitempty"`
+	Base *qemu.Image `json:"base,omitempty"`
 	// Created means that the file is complete.
 	Created bool `json:"created,omitempty"`
 	// Removing means that the file is being removed: it may be gone, and is not used again.

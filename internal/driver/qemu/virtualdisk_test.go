@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -160,7 +161,7 @@ func TestVirtualDiskHasOneMachine(t *testing.T) {
 		w.do(err)
 		p, err := queryDisks(w.Context(), conn)
 		w.do(err)
-		return p.Sizes[diskNode("data")] == 16<<20
+		return p.Sizes[qemu.DiskNode("data")] == 16<<20
 	})
 	w.delete(b)
 	if owner := w.disk(disk).AttachedTo; owner != nil {

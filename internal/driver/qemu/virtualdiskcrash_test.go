@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -187,7 +188,7 @@ func (w *fixture) pluggedIn() []string {
 		}
 		p, err := queryDisks(w.Context(), conn)
 		w.do(err)
-		if _, has := p.Sizes[diskFileNode("data")]; has || slices.Contains(p.devices, diskNode("data")) {
+		if _, has := p.Sizes[qemu.DiskFileNode("data")]; has || slices.Contains(p.devices, qemu.DiskNode("data")) {
 			in = append(in, m.id.Name)
 		}
 	}

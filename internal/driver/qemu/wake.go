@@ -11,8 +11,9 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -55,7 +56,7 @@ func (m *machine) load(ctx context.Context) error {
 		return err
 	}
 	defer m.connect(ctx)()
-	confinement, _ := l.confinement()
+	confinement := l.Confinement()
 	if err := m.waitUp(ctx, proc, confinement); err != nil {
 		return err
 	}
@@ -121,23 +122,23 @@ func (m *machine) wakingLaunch() *launch {
 	machine, bootMemory, base := *m.startedWith(), m.def.BootMemory, m.def.Base
 	m.mu.Unlock()
 	machine.MemoryBytes = bootMemory // the rest was plugged
-	return m.newLaunch(machine, base)
+	return m.launchOf(machine, base)
 }
 
-// newLaunch returns a start of the machine, without what fillFiles finds.
-func (m *machine) newLaunch(machine backend.Machine, base *baseImage) *launch {
-	user := m.user()
-	version := ""
-	if !m.d.kvm && vcpus(&machine) > 1 {
-		version = m.d.version()
+// launchOf returns a start of the machine, without what fillFiles finds.
+func (m *machine) launchOf(machine backend.Machine, base *qemu.Image) *launch {
+	l := newLaunch(machine, m.d.kvm, m.d.plugs)
+	l.User, l.Programs, l.Seed = m.user(), programDirs(m.d.binary), seedFile
+	if !l.KVM && l.CPUs > 1 {
+		l.Version = m.d.version()
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return &launch{
-		machine: machine, version: version, user: user, programs: programDirs(m.d.binary), kvm: m.d.kvm, plugs: m.d.plugs,
-		disksDir: m.d.disksDir(), hasSeed: true, hasDisk: base != nil || m.def.RootCreated || machine.DiskBytes > 0, base: base,
-		mac: m.def.hardwareAddress(),
+	l.MAC = m.def.hardwareAddress()
+	if base != nil || m.def.RootCreated || machine.DiskBytes > 0 {
+		l.Root = &qemu.Disk{Name: qemu.RootDisk, Path: diskFile, Base: base}
 	}
+	return l
 }
 
 // fillFiles fills in the kernel, the firmware and the image in the CD-ROM drive.
@@ -155,11 +156,11 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 		return nil, err
 	}
 	l := m.wakingLaunch()
-	l.saved = saved
+	l.Saved = &saved.Plugged
 	if err := m.fillFiles(ctx, l); err != nil {
 		return nil, err
 	}
-	if err := saved.Check("", l.processors(), l.shape()); err != nil {
+	if err := saved.Check("", l.Processors(), l.Shape()); err != nil {
 		return nil, err
 	}
 	paths, err := m.writablePaths(saved.Disks)
@@ -171,7 +172,7 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	}
 	for _, disk := range saved.Disks {
 		record, _ := m.diskRecord(disk.Name)
-		l.disks = append(l.disks, record)
+		l.addDisks(m.d.disksDir(), record)
 	}
 	m.mu.Lock()
 	before := m.def.HostPorts

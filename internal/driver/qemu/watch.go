@@ -13,7 +13,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskspace"
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -119,7 +120,7 @@ func (m *machine) followMonitor(proc *process.Process) {
 func (m *machine) dial() (*qmp.Client, error) {
 	ctx, cancel := context.WithTimeout(m.d.ctx, monitorTimeout)
 	defer cancel()
-	path, release, err := shortPath(m.path(monitorSocket))
+	path, release, err := shortPath(m.path(qemu.MonitorSocket))
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +248,7 @@ func (m *machine) refresh(conn *qmp.Client) error {
 		return err
 	}
 	for _, device := range devices {
-		if device.Label == agentID {
+		if device.Label == qemu.AgentChardev {
 			m.setAgentOpen(device.Open)
 		}
 	}

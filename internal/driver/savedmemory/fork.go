@@ -6,7 +6,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/keelson-dev/keelson/internal/driver/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // Step is called at each point where a crash makes a difference. Crash tests replace it.
