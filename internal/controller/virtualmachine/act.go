@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -12,9 +14,48 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// act carries out the plan. An operation that continues in the background is not an error,
+const (
+	// writeRetry is the delay after a failure to write an object of a machine.
+	writeRetry = 2 * time.Second
+	// takenRetry is the delay while its name is taken: objects of others are not in the cache, so nothing tells when they go.
+	takenRetry = 15 * time.Second
+)
+
+// acted are the errors of what was done. Each has its own condition.
+type acted struct{ server, service, previous, schedule error }
+
+// retry returns when to write again what could not be written; zero means never.
+func (a acted) retry(status *v1alpha1.VirtualMachineStatus, now time.Time) (pause time.Duration) {
+	if since := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionServiceReady); since != nil && kube.IsRejected(a.service) {
+		pause, a.service = kube.RejectedPause(since.LastTransitionTime.Time, now), nil
+	}
+	for _, err := range []error{a.service, a.previous, a.schedule} {
+		switch {
+		case errors.Is(err, kube.ErrNotOwned):
+			pause = earliest(pause, takenRetry)
+		case err != nil:
+			pause = earliest(pause, writeRetry)
+		}
+	}
+	return pause
+}
+
+// act carries out the plan. The Service of a machine that is being deleted goes before it: its last step ends the object.
+func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) (done acted) {
+	done.service = r.actOnService(ctx, vm, observed.service, p.service)
+	if done.service == nil || vm.DeletionTimestamp.IsZero() {
+		done.server = r.actOnServer(ctx, vm, observed, p)
+	}
+	done.previous = r.actOnPrevious(ctx, vm, observed, p)
+	if p.schedule != nil {
+		done.schedule = r.scheduled(vm, observed).Act(ctx, newSchedule(vm, observed), p.schedule)
+	}
+	return done
+}
+
+// actOnServer carries out the action. An operation that continues in the background is not an error,
 // except for a deletion, which has to complete before the finalizer is removed.
-func (r *Reconciler) act(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
+func (r *Reconciler) actOnServer(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
 	if !p.acts() {
 		return nil
 	}

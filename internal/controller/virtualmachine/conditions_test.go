@@ -36,7 +36,7 @@ func TestBlockedStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			vm, server := newVM(), newServer(backend.StateStopped, during(backend.TaskStart), func(s *backend.Server) { s.Blocked = test.blocked })
-			status := summarize(vm, observedServer(server), decide(vm, observedServer(server), noon), nil)
+			status := summarize(vm, observedServer(server), decide(vm, observedServer(server), noon), acted{})
 			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 			if ready.Reason != test.reason || !strings.Contains(ready.Message, test.want) || isNews(metav1.Condition{}, *ready) != (test.blocked != nil) {
 				t.Errorf("%s: %s, news: %t", ready.Reason, ready.Message, isNews(metav1.Condition{}, *ready))

@@ -29,6 +29,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/snapshot"
 	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/snapshots"
 	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
@@ -136,33 +137,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if err := r.observeRestore(ctx, vm, &observed); err != nil {
-		return reconcile.Result{}, err
-	}
-	observed.probe = r.probers.follow(ctx, vm, observed)
 	plan := decide(vm, observed, r.clock.Now())
 	kube.LogAction(ctx, plan.action)
 	if plan.action == released {
 		return reconcile.Result{}, nil
 	}
-	if !vm.DeletionTimestamp.IsZero() {
-		// Not after the machine, whose last step ends the object.
-		if err := r.removeService(ctx, vm); err != nil {
-			return reconcile.Result{}, err
-		}
-	}
-	actErr := r.act(ctx, vm, observed, plan)
-	if plan.action == remove && actErr == nil {
+	done := r.act(ctx, vm, observed, plan)
+	if plan.action == remove && done == (acted{}) {
 		// The object and its status may be gone now.
 		return reconcile.Result{}, nil
 	}
-	status := summarize(vm, observed, plan, actErr)
-	if err := r.keepService(ctx, vm, observed, plan, &status); err != nil {
-		plan.requeueAfter = earliest(retryService(err, &status, plan.now), plan.requeueAfter)
-	}
-	plan.requeueAfter = earliest(r.keepRestore(ctx, vm, observed, plan, &status), plan.requeueAfter)
-	plan.requeueAfter = earliest(r.keepSnapshots(ctx, vm, observed, plan, &status), plan.requeueAfter)
-	return r.finish(ctx, vm, observed, status, plan, actErr)
+	return r.finish(ctx, vm, observed, summarize(vm, observed, plan, done), plan, done)
 }
 
 // observation is the state that a reconcile is based on.
@@ -181,31 +166,46 @@ type observation struct {
 	probe probeState
 	// restore is what spec.restore needs.
 	restore restoreSeen
+	// service are the Service and the EndpointSlice of the machine.
+	service serviceObjects
+	// scheduled are the VirtualMachineSnapshots that spec.snapshots has made.
+	scheduled []snapshots.Snapshot
 }
 
-// observe queries the driver. Errors of the driver are part of the observation; a returned
-// error is one of the API.
-func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (observation, error) {
-	var observed observation
+// observe reads everything. Errors of the driver are part of the observation; a returned error is one of the API.
+func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (observed observation, err error) {
+	for _, observe := range []func(context.Context, *v1alpha1.VirtualMachine, *observation) error{
+		r.observeServer, r.observeRestore, r.observeService, r.observeScheduled,
+	} {
+		if err := observe(ctx, vm, &observed); err != nil {
+			return observed, err
+		}
+	}
+	observed.probe = r.probers.follow(ctx, vm, observed)
+	return observed, nil
+}
+
+// observeServer queries the driver.
+func (r *Reconciler) observeServer(ctx context.Context, vm *v1alpha1.VirtualMachine, observed *observation) error {
 	if observed.name, observed.err = driverOf(vm, r.drivers.Default()); observed.err != nil {
-		return observed, nil
+		return nil
 	}
 	if !vm.DeletionTimestamp.IsZero() && len(finalizersOf(vm)) == 0 && recordedDriver(vm) == "" {
-		return observed, nil // there was never a server
+		return nil // there was never a server
 	}
 	cluster, err := r.cluster.UID(ctx)
 	if err != nil {
-		return observed, err
+		return err
 	}
 	observed.id = backend.Identity{UID: vm.UID, Namespace: vm.Namespace, Name: vm.Name, Cluster: cluster}
 	observed.driver, observed.err = r.drivers.get(observed.name)
 	if observed.err != nil {
 		observed.driver = nil
-		return observed, nil
+		return nil
 	}
 	observed.host = observed.driver.Host()
 	if observed.err = checkHost(vm, observed.host); observed.err != nil {
-		return observed, nil
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -218,5 +218,5 @@ func (r *Reconciler) observe(ctx context.Context, vm *v1alpha1.VirtualMachine) (
 	default:
 		observed.err = err
 	}
-	return observed, nil
+	return nil
 }

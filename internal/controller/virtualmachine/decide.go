@@ -84,6 +84,10 @@ type plan struct {
 	requeueAfter time.Duration
 	// previous is the action on the VirtualMachineSnapshot of the disks before a restore.
 	previous snapshots.PreviousAction
+	// service is what to do with the Service and the EndpointSlice.
+	service servicePlan
+	// schedule is the plan for spec.snapshots; nil without that field, and for a machine that is being deleted.
+	schedule *snapshots.Plan
 }
 
 // acts reports whether the plan changes anything other than the status.
@@ -103,6 +107,10 @@ func decide(vm *v1alpha1.VirtualMachine, observed observation, now time.Time) pl
 	}
 	p.action = p.decide(vm, observed)
 	p.previous = decidePrevious(vm, &observed)
+	p.service = decideService(vm, observed, p)
+	if vm.Spec.Snapshots != nil && vm.DeletionTimestamp.IsZero() {
+		p.schedule = snapshots.Decide(newSchedule(vm, observed), observed.scheduled, now)
+	}
 	if p.action == recordEnd {
 		ended := observed.server.Ended
 		p.nextAttempt = now.Add(backoffAfter(vm, ended, failuresAfter(vm, ended)))
@@ -375,6 +383,9 @@ func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	}
 	if vm.Spec.RestartedAt != nil {
 		pause = earliest(pause, vm.Spec.RestartedAt.Sub(p.now))
+	}
+	if p.schedule != nil && !p.schedule.Again.IsZero() {
+		pause = earliest(pause, max(p.schedule.Again.Sub(p.now), time.Second))
 	}
 	return pause
 }

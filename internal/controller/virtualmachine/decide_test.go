@@ -158,7 +158,7 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.want.now, test.want.power = noon, powerOf(test.vm, test.observed.server, noon)
-			if diff := cmp.Diff(test.want, decide(test.vm, test.observed, noon), cmp.AllowUnexported(plan{}, power{})); diff != "" {
+			if diff := cmp.Diff(test.want, decide(test.vm, test.observed, noon), cmp.AllowUnexported(plan{}, power{}, servicePlan{})); diff != "" {
 				t.Errorf("decide (-want +got):\n%s", diff)
 			}
 		})

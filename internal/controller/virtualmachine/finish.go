@@ -17,9 +17,11 @@ import (
 
 // finish writes the status if it changed, then records events and metrics. It returns when to
 // reconcile again.
-func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, status v1alpha1.VirtualMachineStatus, p plan, actErr error) (reconcile.Result, error) {
+func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, status v1alpha1.VirtualMachineStatus, p plan, done acted) (reconcile.Result, error) {
 	was, is := kube.ConditionTransition(vm.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, is)
+	actErr := done.server
+	p.requeueAfter = earliest(done.retry(&status, p.now), p.requeueAfter)
 	f := failureOf(observed, actErr)
 	power := powerEventOf(observed, p, f)
 	outcome := kube.Outcome{Urgent: power != nil || isUrgent(vm, &status, p, was, is), Hold: statusDelay(vm, &status, observed, p), Again: p.requeueAfter}

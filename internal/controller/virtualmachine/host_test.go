@@ -167,7 +167,7 @@ func TestHostThatIsRenamed(t *testing.T) {
 	renamed := backend.Host{ID: thisHost.ID, Name: "renamed"}
 	vm, observed := w.vm(), observedServer(newServer(backend.StateRunning))
 	observed.host = renamed
-	status := summarize(vm, observed, decide(vm, observed, noon), nil)
+	status := summarize(vm, observed, decide(vm, observed, noon), acted{})
 	if got := status.Host; got.Name != "renamed" || got.ID != thisHost.ID {
 		t.Errorf("the host is %+v", got)
 	}

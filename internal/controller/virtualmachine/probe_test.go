@@ -196,7 +196,7 @@ func TestReadyWithProbe(t *testing.T) {
 			vm := newVM()
 			observed := observedServer(test.server)
 			observed.probe = test.probe
-			status := summarize(vm, observed, decide(vm, observed, noon), nil)
+			status := summarize(vm, observed, decide(vm, observed, noon), acted{})
 			for _, condition := range status.Conditions {
 				if condition.Type == v1alpha1.ConditionReady && condition.Reason != test.want {
 					t.Errorf("Ready has the reason %s (%s), want %s", condition.Reason, condition.Message, test.want)

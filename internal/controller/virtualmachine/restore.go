@@ -166,23 +166,12 @@ func (r *Reconciler) actOnPrevious(ctx context.Context, vm *v1alpha1.VirtualMach
 	return r.scheduled(vm, observed).ActOnPrevious(ctx, restoreOf(vm, &observed), p.previous, wanted)
 }
 
-// keepRestore makes or deletes the VirtualMachineSnapshot of the present disks, and sets or removes what the status has about
-// spec.restore. It returns when to do so again; zero means never.
-func (r *Reconciler) keepRestore(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus) time.Duration {
+// summarizeRestore sets or removes what the status has about spec.restore, given the error of actOnPrevious.
+func summarizeRestore(vm *v1alpha1.VirtualMachine, observed *observation, p plan, err error, status *v1alpha1.VirtualMachineStatus) {
 	if vm.Spec.Restore == nil {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionRestored)
-		return 0
+		return
 	}
-	err := r.actOnPrevious(ctx, vm, observed, p)
-	summarizeRestore(vm, &observed, p, err, status)
-	if err != nil {
-		return serviceRetry
-	}
-	return 0
-}
-
-// summarizeRestore sets what the status has about spec.restore, given the error of actOnPrevious.
-func summarizeRestore(vm *v1alpha1.VirtualMachine, observed *observation, p plan, err error, status *v1alpha1.VirtualMachineStatus) {
 	if failed := failedRestore(vm, observed); asksForRestore(vm) && observed.err == nil && (failed != nil || isRestored(vm, observed)) {
 		status.Restore = newRestoreStatus(restoreOf(vm, observed), failed, p.now)
 	}

@@ -2,7 +2,6 @@ package virtualmachine
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -19,34 +18,25 @@ import (
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
-// keepSnapshots makes the snapshots of spec.snapshots and deletes those that are not kept, and sets what the status has about
-// them. It returns when to do so again; zero means never.
-func (r *Reconciler) keepSnapshots(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus) time.Duration {
+// observeScheduled reads the VirtualMachineSnapshots that spec.snapshots has made.
+func (r *Reconciler) observeScheduled(ctx context.Context, vm *v1alpha1.VirtualMachine, observed *observation) (err error) {
+	if vm.Spec.Snapshots != nil && vm.DeletionTimestamp.IsZero() {
+		observed.scheduled, err = r.scheduled(vm, *observed).Observe(ctx, newSchedule(vm, *observed))
+	}
+	return err
+}
+
+// summarizeSnapshots sets or removes what the status has about spec.snapshots, given the error of making and deleting them.
+func summarizeSnapshots(vm *v1alpha1.VirtualMachine, observed observation, p plan, err error, status *v1alpha1.VirtualMachineStatus) {
 	status.Snapshots = nil
 	if vm.Spec.Snapshots == nil {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionSnapshotsUpToDate)
-		return 0
+		return
 	}
-	of := newSnapshotSchedule(vm)
-	of.Idle = whyNoSnapshots(observed, status)
-	var due *snapshots.Plan
-	var err error
-	if vm.DeletionTimestamp.IsZero() {
-		due, err = r.actOnSchedule(ctx, vm, observed, of, p.now)
-	}
-	progress := snapshots.Summarize(of, due, err, p.now, &status.Conditions)
+	progress := snapshots.Summarize(newSchedule(vm, observed), p.schedule, err, p.now, &status.Conditions)
 	if progress != (snapshots.Status{}) {
 		status.Snapshots = ptr.To(v1alpha1.SnapshotScheduleStatus(progress))
 	}
-	switch {
-	case errors.Is(err, kube.ErrNotOwned):
-		return takenRetry
-	case err != nil:
-		return serviceRetry
-	case due == nil || due.Again.IsZero():
-		return 0
-	}
-	return max(due.Again.Sub(p.now), time.Second)
 }
 
 // hasNewSchedule reports whether the progress of spec.snapshots has changed, or the reason of its condition.
@@ -55,38 +45,22 @@ func hasNewSchedule(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachine
 	return was.Reason != is.Reason || !equality.Semantic.DeepEqual(vm.Status.Snapshots, status.Snapshots)
 }
 
-// actOnSchedule carries out what is due.
-func (r *Reconciler) actOnSchedule(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, of snapshots.Of, now time.Time) (*snapshots.Plan, error) {
-	store := r.scheduled(vm, observed)
-	made, err := store.Observe(ctx, of)
-	if err != nil {
-		return nil, &snapshots.Error{Err: err}
-	}
-	due := snapshots.Decide(of, made, now)
-	return due, store.Act(ctx, of, due)
-}
-
-// newSnapshotSchedule returns the schedule of a machine with spec.snapshots.
-func newSnapshotSchedule(vm *v1alpha1.VirtualMachine) snapshots.Of {
-	spec := vm.Spec.Snapshots
-	return snapshots.Of{
+// newSchedule returns the schedule of a machine with spec.snapshots. One that is off or asleep has disks, too.
+func newSchedule(vm *v1alpha1.VirtualMachine, observed observation) snapshots.Of {
+	spec, server := vm.Spec.Snapshots, observed.server
+	of := snapshots.Of{
 		Object: vm, Kind: "VirtualMachineSnapshot",
 		Spec:   snapshots.Spec{Schedule: spec.Schedule, TimeZone: spec.TimeZone, Keep: spec.Keep, Suspend: spec.Suspend},
 		Status: snapshots.Status(ptr.Deref(vm.Status.Snapshots, v1alpha1.SnapshotScheduleStatus{})),
 	}
-}
-
-// whyNoSnapshots returns why no snapshots of a machine are made now; nil if they are. A machine that is off or asleep has disks,
-// too.
-func whyNoSnapshots(observed observation, status *v1alpha1.VirtualMachineStatus) *metav1.Condition {
 	switch {
 	case observed.driver != nil && storeOf[backend.SnapshotStore](observed.driver) == nil:
-		return &metav1.Condition{Reason: v1alpha1.ReasonInvalidSpec, Message: fmt.Sprintf(
+		of.Idle = &metav1.Condition{Reason: v1alpha1.ReasonInvalidSpec, Message: fmt.Sprintf(
 			"No snapshots are made: the driver %s takes none. Remove spec.snapshots, or use the driver qemu or pod", observed.name)}
-	case status.Server == nil:
-		return &metav1.Condition{Reason: v1alpha1.ReasonMachineNotCreated, Message: "No snapshots are made until the machine has its disks"}
+	case server != nil && server.State == backend.StateAbsent, server == nil && (observed.err == nil || vm.Status.Server == nil):
+		of.Idle = &metav1.Condition{Reason: v1alpha1.ReasonMachineNotCreated, Message: "No snapshots are made until the machine has its disks"}
 	}
-	return nil
+	return of
 }
 
 // scheduled returns the VirtualMachineSnapshots of the schedule of a machine.

@@ -38,14 +38,14 @@ type servicePlan struct {
 	remove []client.Object
 }
 
-// decideService returns the plan for the Service of a machine whose status is about to be written. It is a pure function.
-func decideService(vm *v1alpha1.VirtualMachine, seen serviceObjects, observed observation, status *v1alpha1.VirtualMachineStatus) servicePlan {
-	plan := servicePlan{wanted: vm.Spec.Service && vm.DeletionTimestamp.IsZero()}
+// decideService returns the plan for the Service of a machine, given the plan for its server.
+func decideService(vm *v1alpha1.VirtualMachine, observed observation, p plan) servicePlan {
+	seen, plan := observed.service, servicePlan{wanted: vm.Spec.Service && vm.DeletionTimestamp.IsZero()}
 	if !plan.wanted {
 		plan.remove = seen.ownedBy(vm)
 		return plan
 	}
-	ready := isServed(observed, status)
+	ready := isServed(observed, summarizeGuest(summarizeReady(vm, observed, p, &vm.Status, failureOf(observed, nil), nil)))
 	service, slice := newService(vm), newEndpointSlice(vm, reachable(observed), ready)
 	if seen.service == nil || !metav1.IsControlledBy(seen.service, vm) || !sameService(seen.service, service) {
 		plan.write = append(plan.write, service)
@@ -62,8 +62,8 @@ func wakesOnConnection(server *backend.Server) bool {
 }
 
 // isServed reports whether connections to the server are answered: its guest is ready, or they wake it.
-func isServed(observed observation, status *v1alpha1.VirtualMachineStatus) bool {
-	return meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionGuestReady) || wakesOnConnection(observed.server)
+func isServed(observed observation, guest metav1.Condition) bool {
+	return guest.Status == metav1.ConditionTrue || wakesOnConnection(observed.server)
 }
 
 // reachable returns where nodes reach the server; nil if they do not.
@@ -146,15 +146,15 @@ func sameSlice(is, wanted *discoveryv1.EndpointSlice) bool {
 }
 
 // summarizeService sets the condition ServiceReady, or removes it if the machine has no Service.
-func summarizeService(vm *v1alpha1.VirtualMachine, observed observation, plan servicePlan, now metav1.Time, err error, status *v1alpha1.VirtualMachineStatus) {
-	if !plan.wanted {
+func summarizeService(vm *v1alpha1.VirtualMachine, observed observation, p plan, guest metav1.Condition, err error, status *v1alpha1.VirtualMachineStatus) {
+	if !p.service.wanted {
 		if err == nil {
 			meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionServiceReady)
 		}
 		return
 	}
-	condition := serviceCondition(vm, observed, isServed(observed, status), err)
-	condition.ObservedGeneration, condition.LastTransitionTime = vm.Generation, now
+	condition := serviceCondition(vm, observed, isServed(observed, guest), err)
+	condition.ObservedGeneration, condition.LastTransitionTime = vm.Generation, metav1.NewTime(p.now)
 	meta.SetStatusCondition(&status.Conditions, condition)
 }
 
@@ -199,6 +199,8 @@ type takenError struct{ kind string }
 func (e *takenError) Error() string {
 	return fmt.Sprintf("%s: %v", e.kind, kube.ErrNotOwned)
 }
+
+func (e *takenError) Unwrap() error { return kube.ErrNotOwned }
 
 // recordServiceEvent records that nodes cannot reach a machine, once.
 func (r *Reconciler) recordServiceEvent(before, after *v1alpha1.VirtualMachine) {

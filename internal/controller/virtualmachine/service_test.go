@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -33,45 +32,46 @@ func reachableAt(address string) *backend.Service {
 
 func TestDecideService(t *testing.T) {
 	vm := newVM(withService)
-	running := func(at *backend.Service) observation {
-		return observation{server: &backend.Server{State: backend.StateRunning, Service: at}}
+	running := func(agent backend.Agent, at *backend.Service) observation {
+		return observedServer(newServer(backend.StateRunning, func(s *backend.Server) { s.Agent, s.Service = agent, at }))
 	}
-	there := running(reachableAt("10.64.255.1"))
-	asWanted := serviceObjects{service: newService(vm), slice: newEndpointSlice(vm, there.server.Service, true)}
-	ready, unready := &v1alpha1.VirtualMachineStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionGuestReady, Status: isTrue}}}, &v1alpha1.VirtualMachineStatus{}
+	at := reachableAt("10.64.255.1")
+	ready := running(backend.AgentConnected, at)
+	asWanted := serviceObjects{service: newService(vm), slice: newEndpointSlice(vm, at, true)}
+	unready, none := newEndpointSlice(vm, at, false), newEndpointSlice(vm, nil, false)
+	selecting := newService(vm)
+	selecting.Spec.Selector = map[string]string{"a": "b"}
 	for _, test := range []struct {
 		name     string
 		vm       *v1alpha1.VirtualMachine
 		seen     serviceObjects
 		observed observation
-		status   *v1alpha1.VirtualMachineStatus
 		want     servicePlan
 	}{
-		{"there is nothing: both are made", vm, serviceObjects{}, there, ready, servicePlan{
-			wanted: true, write: []client.Object{asWanted.service, asWanted.slice},
+		{"there is nothing: both are made", vm, serviceObjects{}, ready, servicePlan{wanted: true, write: []client.Object{asWanted.service, asWanted.slice}}},
+		{"both are as they have to be", vm, asWanted, ready, servicePlan{wanted: true}},
+		{"the machine is not ready any more: the endpoint says so", vm, asWanted, running(backend.AgentLost, at), servicePlan{
+			wanted: true, write: []client.Object{unready},
 		}},
-		{"both are as they have to be", vm, asWanted, there, ready, servicePlan{wanted: true}},
-		{"the machine is not ready any more: the endpoint says so", vm, asWanted, there, unready, servicePlan{
-			wanted: true, write: []client.Object{newEndpointSlice(vm, there.server.Service, false)},
+		{"the machine is about to be stopped: the endpoint says so before", newVM(withService, withAction("stopped")), asWanted, ready, servicePlan{
+			wanted: true, write: []client.Object{unready},
 		}},
-		{"the machine is off: there is no endpoint", vm, asWanted, observation{server: &backend.Server{State: backend.StateStopped}}, unready, servicePlan{
-			wanted: true, write: []client.Object{newEndpointSlice(vm, nil, false)},
+		{"the machine is off: there is no endpoint", vm, asWanted, observedServer(newServer(backend.StateStopped)), servicePlan{
+			wanted: true, write: []client.Object{none},
 		}},
-		{"nodes do not reach it: there is no endpoint", vm, asWanted, running(&backend.Service{Error: "no address"}), ready, servicePlan{
-			wanted: true, write: []client.Object{newEndpointSlice(vm, nil, false)},
+		{"nodes do not reach it: there is no endpoint", vm, asWanted, running(backend.AgentConnected, &backend.Service{Error: "no address"}), servicePlan{
+			wanted: true, write: []client.Object{none},
 		}},
-		{"somebody gave the Service a selector", vm, serviceObjects{service: func() *corev1.Service {
-			s := newService(vm)
-			s.Spec.Selector = map[string]string{"a": "b"}
-			return s
-		}(), slice: asWanted.slice}, there, ready, servicePlan{wanted: true, write: []client.Object{asWanted.service}}},
-		{"it is turned off: both go", newVM(), asWanted, there, ready, servicePlan{remove: []client.Object{asWanted.service, asWanted.slice}}},
-		{"the machine is deleted: both go", newVM(withService, func(vm *v1alpha1.VirtualMachine) { vm.DeletionTimestamp = ptr.To(metav1.NewTime(noon)) }),
-			asWanted, there, unready, servicePlan{remove: []client.Object{asWanted.service, asWanted.slice}}},
+		{"somebody gave the Service a selector", vm, serviceObjects{service: selecting, slice: asWanted.slice}, ready, servicePlan{
+			wanted: true, write: []client.Object{asWanted.service},
+		}},
+		{"it is turned off: both go", newVM(), asWanted, ready, servicePlan{remove: []client.Object{asWanted.service, asWanted.slice}}},
+		{"the machine is deleted: both go", newVM(withService, deleted), asWanted, ready, servicePlan{remove: []client.Object{asWanted.service, asWanted.slice}}},
 		{"it is turned off, and somebody else has such objects", newVM(), serviceObjects{service: &corev1.Service{}, slice: &discoveryv1.EndpointSlice{}},
-			there, ready, servicePlan{}},
+			ready, servicePlan{}},
 	} {
-		got := decideService(test.vm, test.seen, test.observed, test.status)
+		test.observed.service = test.seen
+		got := decide(test.vm, test.observed, noon).service
 		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(servicePlan{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
 		}
@@ -210,7 +210,7 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 	step := func() {
 		t.Helper()
 		for range 5 {
-			w.advance(serviceRetry)
+			w.advance(writeRetry)
 			w.reconcile()
 		}
 	}

@@ -4,25 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
-)
-
-const (
-	// serviceRetry is the delay after a failure to write a Service.
-	serviceRetry = 2 * time.Second
-	// takenRetry is the delay while its name is taken: objects of others are not in the cache, so nothing tells when they go.
-	takenRetry = 15 * time.Second
 )
 
 // serviceObjects are the Service and the EndpointSlice with the name of a machine and our label. They are shared with the
@@ -44,49 +35,27 @@ func (s serviceObjects) ownedBy(vm *v1alpha1.VirtualMachine) []client.Object {
 	return owned
 }
 
-// keepService makes the Service of a machine what it has to be, and sets the condition ServiceReady.
-func (r *Reconciler) keepService(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus) error {
-	seen, err := r.observeService(ctx, vm)
-	if err != nil {
-		return err
-	}
-	plan := decideService(vm, seen, observed, status)
-	err = r.actService(ctx, vm, seen, plan)
-	summarizeService(vm, observed, plan, metav1.NewTime(p.now), err, status)
-	return err
-}
-
-// removeService removes the Service of a machine that is being deleted.
-func (r *Reconciler) removeService(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
-	seen, err := r.observeService(ctx, vm)
-	if err != nil {
-		return err
-	}
-	return r.actService(ctx, vm, seen, servicePlan{remove: seen.ownedBy(vm)})
-}
-
 // observeService reads the objects from the cache.
-func (r *Reconciler) observeService(ctx context.Context, vm *v1alpha1.VirtualMachine) (serviceObjects, error) {
-	var seen serviceObjects
+func (r *Reconciler) observeService(ctx context.Context, vm *v1alpha1.VirtualMachine, observed *observation) error {
 	key := client.ObjectKeyFromObject(vm)
 	service, slice := &corev1.Service{}, &discoveryv1.EndpointSlice{}
 	switch err := r.client.Get(ctx, key, service, client.UnsafeDisableDeepCopy); {
 	case err == nil:
-		seen.service = service
+		observed.service.service = service
 	case !apierrors.IsNotFound(err):
-		return seen, kube.Named(err, "get", "Service", vm.Namespace, vm.Name)
+		return kube.Named(err, "get", "Service", vm.Namespace, vm.Name)
 	}
 	switch err := r.client.Get(ctx, key, slice, client.UnsafeDisableDeepCopy); {
 	case err == nil:
-		seen.slice = slice
+		observed.service.slice = slice
 	case !apierrors.IsNotFound(err):
-		return seen, kube.Named(err, "get", "EndpointSlice", vm.Namespace, vm.Name)
+		return kube.Named(err, "get", "EndpointSlice", vm.Namespace, vm.Name)
 	}
-	return seen, nil
+	return nil
 }
 
-// actService carries out the plan. The endpoint goes before the Service, and comes after it.
-func (r *Reconciler) actService(ctx context.Context, vm *v1alpha1.VirtualMachine, seen serviceObjects, plan servicePlan) error {
+// actOnService carries out the plan. The endpoint goes before the Service, and comes after it.
+func (r *Reconciler) actOnService(ctx context.Context, vm *v1alpha1.VirtualMachine, seen serviceObjects, plan servicePlan) error {
 	for _, object := range plan.write {
 		err := r.writeService(ctx, vm, seen, object)
 		var taken *takenError
@@ -177,18 +146,4 @@ func adopt(object, wanted client.Object) {
 	case *discoveryv1.EndpointSlice:
 		o.Endpoints, o.Ports = wanted.(*discoveryv1.EndpointSlice).Endpoints, wanted.(*discoveryv1.EndpointSlice).Ports
 	}
-}
-
-// retryService returns when to try again after an error of keepService.
-func retryService(err error, status *v1alpha1.VirtualMachineStatus, now time.Time) time.Duration {
-	var taken *takenError
-	if errors.As(err, &taken) {
-		return takenRetry
-	}
-	if kube.IsRejected(err) {
-		if since := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionServiceReady); since != nil {
-			return kube.RejectedPause(since.LastTransitionTime.Time, now)
-		}
-	}
-	return serviceRetry
 }

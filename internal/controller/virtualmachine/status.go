@@ -17,9 +17,10 @@ import (
 // usageStep is the change of a usage, in percentage points, that is written to the status.
 const usageStep = 5
 
-// summarize returns the status of vm, given the observation, the plan, and the error of
+// summarize returns the status of vm, given the observation, the plan, and the errors of
 // carrying it out.
-func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr error) v1alpha1.VirtualMachineStatus {
+func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, done acted) v1alpha1.VirtualMachineStatus {
+	actErr := done.server
 	status := *vm.Status.DeepCopy()
 	status.ObservedGeneration = vm.Generation
 	failure := failureOf(observed, actErr)
@@ -45,6 +46,9 @@ func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, actErr
 		condition.LastTransitionTime = metav1.NewTime(p.now)
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
+	summarizeService(vm, observed, p, guest, done.service, &status)
+	summarizeRestore(vm, &observed, p, done.previous, &status)
+	summarizeSnapshots(vm, observed, p, done.schedule, &status)
 	return status
 }
 

@@ -82,7 +82,7 @@ func TestStatusOfServer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			observed := observedServer(test.server)
-			got := summarize(test.vm, observed, decide(test.vm, observed, noon), nil).Server
+			got := summarize(test.vm, observed, decide(test.vm, observed, noon), acted{}).Server
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -40,7 +40,7 @@ func NewValidator(names []string, rules map[string]Rule) func(*v1alpha1.VirtualM
 			all = append(all, mistakes...)
 		}
 		if vm.Spec.Snapshots != nil {
-			if _, mistake := snapshots.Times(newSnapshotSchedule(vm)); mistake != nil {
+			if _, mistake := snapshots.Times(newSchedule(vm, observation{})); mistake != nil {
 				all = append(all, mistake)
 			}
 		}
