@@ -124,9 +124,11 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # only end-to-end test of its kind. TestSmoke is such a test that CI runs nevertheless. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
 GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
+# Benchmarks are a module of their own, and start control planes of their own.
+BENCH_TEST := go test -race -vet=off -ldflags=-w -timeout 75m
 # Those that take longest begin first, so that none of them is left alone at the end.
 LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/install test/e2e)
-# The packages of the root module with tests whose names begin so, but for benchmarks.
+# The packages of the root module with tests whose names begin so.
 packages_with = $(patsubst %/,%,$(sort $(dir $(addprefix ./,$(shell git grep -lE --untracked '^func ($(1))' -- '*_test.go' ':!node' ':!bench')))))
 SLOW := TestLong|TestSmoke
 LONG_PACKAGES = $(LONGEST) $(filter-out $(LONGEST) ./internal/cron,$(call packages_with,$(SLOW)))
@@ -149,14 +151,16 @@ test-go: test-needs
 	$(GO_TEST) -skip '^($(SLOW))' $(ARGS) $(LONGEST) ./...
 
 # hack/release has no goroutines, and compressing takes ten times as long with the race detector.
-.PHONY: test-modules test-guest test-node test-release
-test-modules: test-guest test-node test-release
+.PHONY: test-modules test-guest test-node test-release test-harness
+test-modules: test-guest test-node test-release test-harness
 test-guest:
 	cd guest && go test -race $(ARGS) ./...
 test-node:
 	cd node && $(NODE_BUILD) go test $(ARGS) ./...
 test-release:
 	cd hack/release && go test $(ARGS) ./...
+test-harness:
+	cd bench && $(BENCH_TEST) -skip '^($(SLOW))' $(ARGS) ./...
 
 .PHONY: test-page
 test-page: test-needs
@@ -170,20 +174,23 @@ test-all: test-needs ## Run the slow tests, which make test omits (AREA: folder 
 	$(if $(call in_area,./internal/cron),go test -vet=off -run '^TestLong' $(ARGS) ./internal/cron)
 
 # Those whose names begin with TestSmoke, and each benchmark with few objects.
-.PHONY: smoke
-smoke: test-needs ## Run the slow tests that CI runs: real nodes, machines in Pods, Clusters, an installation, benchmarks (ARGS: flags of go test)
-	$(GO_TEST) -run '^TestSmoke' $(ARGS) $(call packages_with,TestSmoke) ./bench/...
+.PHONY: smoke smoke-go smoke-bench
+smoke: smoke-go smoke-bench ## Run the slow tests that CI runs: real nodes, machines in Pods, Clusters, an installation, benchmarks (ARGS: flags of go test)
+smoke-go: test-needs
+	$(GO_TEST) -run '^TestSmoke' $(ARGS) $(call packages_with,TestSmoke)
+smoke-bench: test-needs
+	cd bench && $(BENCH_TEST) -run '^TestSmoke' $(ARGS) ./...
 
 .PHONY: test-bench
-test-bench: test-needs launcher ## Run each benchmark with few objects, also those of machines in Pods (ARGS: flags of go test)
-	$(GO_TEST) -run '^($(SLOW))' $(ARGS) ./bench/...
+test-bench: smoke-bench ## Run each benchmark with few objects (ARGS: flags of go test)
 
 # For hack/citest, which repeats a failed test.
 .PHONY: again
 again:
 	@$(if $(filter $(MODULE)/guest%,$(PACKAGE)),cd guest && go test -race, \
 	$(if $(filter $(MODULE)/node%,$(PACKAGE)),cd node && $(NODE_BUILD) go test, \
-	$(if $(filter $(MODULE)/hack/release%,$(PACKAGE)),cd hack/release && go test,$(GO_TEST)))) -json -count 1 $(FLAGS) $(PACKAGE)
+	$(if $(filter $(MODULE)/hack/release%,$(PACKAGE)),cd hack/release && go test, \
+	$(if $(filter $(MODULE)/bench%,$(PACKAGE)),cd bench && $(BENCH_TEST),$(GO_TEST))))) -json -count 1 $(FLAGS) $(PACKAGE)
 
 N ?= 20
 .PHONY: flakes
@@ -196,9 +203,9 @@ BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
 .PHONY: bench $(BENCHES)
 bench: $(BENCHES) ## Run all benchmarks; bench-NAME runs one, such as bench-foo (ARGS: its flags)
 $(BENCHES): bench-%: build
-	go run ./bench/$* $(ARGS)
-bench-node bench-cluster bench-vm: node
-bench-vm: launcher
+	go -C bench build -o ../bin/bench/$* ./$*
+	bin/bench/$* $(ARGS)
+bench-vm: guest
 
 # Soak tests are test files with the build tag soak. One package at a time: some judge what is late.
 SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//go:build soak$$' -- '*_test.go'))))
@@ -280,6 +287,7 @@ lint: ## Run the linters, after a test of their rules
 	hack/lint-selftest.sh
 	tool="$$($(LINT) -n golangci-lint)" && $(PROGRAM) "$$tool" run ./...
 	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
+	cd bench && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
 	cd hack/release && "$$(cd ../.. && $(LINT) -n golangci-lint)" run --config ../../.golangci.yml ./...
 	cd node && tool="$$(cd .. && $(LINT) -n golangci-lint)" && $(NODE_BUILD) "$$tool" run --config ../.golangci.yml ./...
 

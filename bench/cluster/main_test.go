@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
-	"github.com/keelson-dev/keelson/bench/internal/realnode"
 )
 
 // TestSmokeQuick runs everything but the peer, with one cluster. Its times and memory mean nothing; its counts must be right.
@@ -13,18 +12,10 @@ func TestSmokeQuick(t *testing.T) {
 	dir := t.TempDir()
 	r := harness.Quick(t, measure, "--dir="+dir)
 	for contestant, figures := range map[string][]string{
-		keelson: {"ready", "gone"}, script: {"ready"}, keelsonIdle: append(componentNames, "shims", "all"),
-		afterTerm: {"attached", "probed"}, afterKill: {"attached", "probed"},
-		firstStart: {"took"}, snapshot: {"took"}, fork: {"took"}, stop: {"took"}, startAgain: {"took"}, restore: {"took"}, firstAnswer: {"took"}, deletion: {"took"},
-		nodesReady: {"took"}, podRuns: {"took"}, nodesIdle: {realnode.Whole}, realDeletion: {"took"},
+		keelson: {"ready", "gone", "memory"}, script: {"ready", "memory"},
 	} {
 		for _, figure := range figures {
 			if got := r.Samples.Of(contestant, 1).Pool(figure); len(got) != 1 || got[0] <= 0 {
-				t.Errorf("%s: %s is %v", contestant, figure, got)
-			}
-		}
-		for _, figure := range []string{"not ready", "replaced"} {
-			if got := r.Samples.Of(contestant, 1).Median(figure, harness.Last); got != 0 {
 				t.Errorf("%s: %s is %v", contestant, figure, got)
 			}
 		}

@@ -11,30 +11,35 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keelson-dev/keelson/bench/cluster/floor"
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
 // waitTimeout is how long anything may take.
-const waitTimeout = 3 * time.Minute
+const waitTimeout = "3m"
 
 // peer is kwokctl, with directories of its own.
-type peer struct {
-	dir, version string
-}
+type peer struct{ dir string }
 
 // newPeer builds kwokctl from the module in bench/peers, and prepares the programs that it runs: ours.
-func newPeer(ctx context.Context, dir, kube string) (*peer, error) {
+func (b *bench) newPeer(ctx context.Context, host *harness.Cluster, dir string) (*peer, error) {
 	p := &peer{dir: dir}
 	if err := os.MkdirAll(filepath.Join(dir, "bin"), 0o700); err != nil {
 		return nil, err
 	}
-	var err error
-	if p.version, err = harness.BuildPeer(ctx, p.program("kwokctl"), "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwokctl"); err != nil {
+	version, err := host.BuildPeer(ctx, p.program("kwokctl"), "sigs.k8s.io/kwok", "sigs.k8s.io/kwok/cmd/kwokctl")
+	if err != nil {
 		return nil, fmt.Errorf("%w (--peer=false leaves it out)", err)
+	}
+	b.Note("kwokctl %s", version)
+	kube, err := env.Binary("keelson-kube")
+	if err != nil {
+		return nil, err
+	}
+	if kube, err = filepath.Abs(kube); err != nil {
+		return nil, err
 	}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"} {
 		if err := os.Symlink(kube, p.program(name)); err != nil {
@@ -68,7 +73,7 @@ func (p *peer) configure(name string) error {
 		"kwokControllerBinary": p.program("kwok-controller"), "kubectlBinary": p.program("kubectl"),
 	}
 	keys := []string{"etcdPort", "etcdPeerPort", "kubeApiserverPort", "kubeControllerManagerPort", "kubeSchedulerPort", "kwokControllerPort"}
-	ports, err := floor.FreePorts(len(keys))
+	ports, err := freePorts(len(keys))
 	if err != nil {
 		return err
 	}
@@ -82,93 +87,34 @@ func (p *peer) configure(name string) error {
 	return os.WriteFile(filepath.Join(p.dir, name+".yaml"), document, 0o600)
 }
 
-// create makes a cluster and returns when kwokctl says that it is ready.
-func (p *peer) create(ctx context.Context, name string) error {
-	return p.run(ctx, "--config="+filepath.Join(p.dir, name+".yaml"), "create", "cluster", "--name="+name,
-		"--kubeconfig="+filepath.Join(p.dir, name+".kubeconfig"), "--wait="+waitTimeout.String())
-}
-
-func (p *peer) delete(ctx context.Context, name string) error {
-	return p.run(ctx, "delete", "cluster", "--name="+name, "--kubeconfig="+filepath.Join(p.dir, name+".kubeconfig"))
-}
-
-// endAll deletes the clusters that an error has left behind.
-func (p *peer) endAll() error {
-	dirs, err := filepath.Glob(filepath.Join(p.dir, "clusters", "*"))
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for _, dir := range dirs {
-		err = errors.Join(err, p.delete(ctx, filepath.Base(dir)))
-	}
-	return err
-}
-
-// runPeer measures clusters of kwokctl from nothing to nothing.
-func (b *bench) runPeer(ctx context.Context, s *harness.Sample) error {
+// start returns when kwokctl says that all clusters are ready.
+func (p *peer) start(ctx context.Context, s *harness.Sample) error {
 	for i := range s.Size {
-		if err := b.peer.configure(fmt.Sprintf("bench-%d", i)); err != nil {
+		if err := p.configure(objectName(i)); err != nil {
 			return err
 		}
 	}
-	atOnce := func(figure string, do func(ctx context.Context, name string) error) error {
-		took := make([]time.Duration, s.Size)
-		began := time.Now()
-		group, ctx := errgroup.WithContext(ctx)
-		for i := range took {
-			group.Go(func() error {
-				err := do(ctx, fmt.Sprintf("bench-%d", i))
-				took[i] = time.Since(began)
-				return err
-			})
-		}
-		err := group.Wait()
-		s.SetTimes(figure, took...)
-		return err
-	}
-	if err := atOnce("ready", b.peer.create); err != nil {
-		return err
-	}
-	return atOnce("gone", b.peer.delete)
+	return s.AtOnce(ctx, "ready", time.Now(), func(ctx context.Context, i int) error {
+		path := filepath.Join(p.dir, objectName(i))
+		return p.run(ctx, "--config="+path+".yaml", "create", "cluster", "--name="+objectName(i), "--kubeconfig="+path+".kubeconfig", "--wait="+waitTimeout)
+	})
 }
 
-// measurePeerMemory measures a cluster of kwokctl that has been left alone for a while.
-func (b *bench) measurePeerMemory(ctx context.Context) error {
-	b.Say("Memory of a cluster of kwokctl, after %s", b.idle)
-	const name = "memory"
-	if err := b.peer.configure(name); err != nil {
-		return err
-	}
-	if err := b.peer.create(ctx, name); err != nil {
-		return err
-	}
-	if err := harness.Pause(ctx, b.idle); err != nil {
-		return err
-	}
-	files, err := filepath.Glob(filepath.Join(b.peer.dir, "clusters", name, "pids", "*.pid"))
-	if err != nil {
-		return err
-	}
-	s, all := b.NewSample(kwokctlIdle, 0, 1), 0.0
+func (p *peer) pids(context.Context) (pids []int, err error) {
+	files, err := filepath.Glob(filepath.Join(p.dir, "clusters", "*", "pids", "*.pid"))
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			return err
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
-		}
-		memory, err := harness.MemoryOf(pid)
-		if err != nil {
-			return err
-		}
-		component := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(file), ".pid"), "-controller") // kwok, as we call it
-		s.Set(component, memory.PSS)
-		all += memory.PSS
+		data, readErr := os.ReadFile(file)
+		pid, parseErr := strconv.Atoi(strings.TrimSpace(string(data)))
+		pids, err = append(pids, pid), errors.Join(err, readErr, parseErr)
 	}
-	s.Set("all", all)
-	return b.peer.delete(ctx, name)
+	return pids, err
+}
+
+// stop deletes the clusters, also those of an interrupted run.
+func (p *peer) stop(ctx context.Context, s *harness.Sample) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	return s.AtOnce(ctx, "gone", time.Now(), func(ctx context.Context, i int) error {
+		return p.run(ctx, "delete", "cluster", "--name="+objectName(i), "--kubeconfig="+filepath.Join(p.dir, objectName(i)+".kubeconfig"))
+	})
 }

@@ -15,7 +15,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
-	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
 // maxObjects is the number of names of the same length.
@@ -43,10 +42,10 @@ func jobTemplate() batchv1.JobTemplateSpec {
 }
 
 // newCronTab is due once a year, at that second.
-func newCronTab(namespace, name string, due time.Time) *stablev1.CronTab {
+func newCronTab(name string, due time.Time) *stablev1.CronTab {
 	template := jobTemplate()
 	return &stablev1.CronTab{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: stablev1.CronTabSpec{
 			Schedule:    stablev1.Schedule(due.UTC().Format("5 4 15 2 1 *")),
 			JobTemplate: &stablev1.JobTemplate{ObjectMeta: template.ObjectMeta, Spec: &template.Spec},
@@ -55,9 +54,9 @@ func newCronTab(namespace, name string, due time.Time) *stablev1.CronTab {
 }
 
 // newCronJob is due once a year, at the beginning of that minute.
-func newCronJob(namespace, name string, due time.Time) *batchv1.CronJob {
+func newCronJob(name string, due time.Time) *batchv1.CronJob {
 	return &batchv1.CronJob{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: batchv1.CronJobSpec{
 			Schedule:    due.UTC().Format("4 15 2 1 *"),
 			TimeZone:    ptr.To("Etc/UTC"),
@@ -72,7 +71,7 @@ func (b *bench) newFloorJob(namespace string, i int, due time.Time) *batchv1.Job
 	nominal := map[string]string{batchv1.CronJobScheduledTimestampAnnotation: due.UTC().Format(time.RFC3339)}
 	job := &batchv1.Job{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: namespace, Name: jobName(i, due), Labels: b.model.Labels, Annotations: nominal,
+			Namespace: namespace, Name: fmt.Sprintf("%s-%d", owner.Name, due.Unix()), Labels: b.model.Labels, Annotations: nominal,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, stablev1.SchemeGroupVersion.WithKind("CronTab"))},
 		},
 		Spec: *b.model.Spec.DeepCopy(),
@@ -81,12 +80,20 @@ func (b *bench) newFloorJob(namespace string, i int, due time.Time) *batchv1.Job
 	return job
 }
 
-// learn makes the Job of the first CronTab of a namespace the model of the floor's, without the selector and the labels that
-// the API server adds to each Job. It returns an error if copies of it would differ in more than those.
-func (b *bench) learn(ctx context.Context, namespace string, due time.Time) error {
-	job, err := b.Observer.Kube.BatchV1().Jobs(namespace).Get(ctx, jobName(0, due), metav1.GetOptions{})
+// learn makes a Job of keelson the model of the floor's, without the selector and the labels that the API server adds to
+// each Job. It returns an error if copies of it would differ in more than those.
+func (b *bench) learn(ctx context.Context, contestant, namespace string) error {
+	if contestant != keelson {
+		return nil
+	}
+	jobs, err := b.Observer.Kube.BatchV1().Jobs(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
+	}
+	job := &jobs.Items[0]
+	due, err := time.Parse(time.RFC3339, job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
+	if err != nil {
+		return fmt.Errorf("the Job %s: %w", job.Name, err)
 	}
 	job.Spec.Selector = nil
 	maps.DeleteFunc(job.Spec.Template.Labels, func(label, _ string) bool {
@@ -98,24 +105,4 @@ func (b *bench) learn(ctx context.Context, namespace string, due time.Time) erro
 		return fmt.Errorf("the floor does not create what the controller creates, update newFloorJob in bench/crontab (-controller +floor):\n%s", diff)
 	}
 	return nil
-}
-
-func jobName(i int, due time.Time) string { return fmt.Sprintf("%s-%d", objectName(i), due.Unix()) }
-
-func createJob(ctx context.Context, writer harness.Connection, job *batchv1.Job) error {
-	_, err := writer.Kube.BatchV1().Jobs(job.Namespace).Create(ctx, job, metav1.CreateOptions{})
-	return err
-}
-
-func createCronTab(ctx context.Context, writer harness.Connection, namespace string, i int, due time.Time) error {
-	_, err := writer.Keelson.StableV1().CronTabs(namespace).Create(ctx, newCronTab(namespace, objectName(i), due), metav1.CreateOptions{})
-	return err
-}
-
-// createDaily creates a CronTab that is due once a day, at that minute.
-func createDaily(ctx context.Context, writer harness.Connection, namespace string, i int, due time.Time) error {
-	daily := newCronTab(namespace, objectName(i), due)
-	daily.Spec.Schedule = stablev1.Schedule(due.UTC().Format("4 15 * * *"))
-	_, err := writer.Keelson.StableV1().CronTabs(namespace).Create(ctx, daily, metav1.CreateOptions{})
-	return err
 }

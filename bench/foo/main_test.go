@@ -1,7 +1,6 @@
 package main
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/keelson-dev/keelson/bench/internal/harness"
@@ -18,20 +17,14 @@ func TestSmokeQuick(t *testing.T) {
 		if seen := len(r.Samples.Of(contestant, 50).Pool("seen")); seen != 50 {
 			t.Errorf("%s: %d Deployments, want 50", contestant, seen)
 		}
-		if repairs := len(r.Samples.Of(contestant, 100).Pool("repair")); repairs != 10 {
-			t.Errorf("%s: %d repairs, want 10", contestant, repairs)
-		}
 	}
 	for _, target := range r.Targets {
 		// On a very busy machine the controller may write a status twice.
-		if strings.Contains(target.Name, "writes") && (target.Value < writesLimit || target.Value > writesLimit+1) {
+		if target.Name == writes && (target.Value < writesLimit || target.Value > writesLimit+1) {
 			t.Errorf("%s: %v, want %v", target.Name, target.Value, writesLimit)
 		}
-		if strings.Contains(target.Name, "requests") && target.Value != 0 {
-			t.Errorf("%s: %v, want 0", target.Name, target.Value)
-		}
 	}
-	if len(r.Targets) != 5 {
-		t.Errorf("%d targets, want 5", len(r.Targets))
+	if len(r.Targets) != 2 {
+		t.Errorf("%d targets, want 2", len(r.Targets))
 	}
 }

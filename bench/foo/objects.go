@@ -1,32 +1,17 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"maps"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
-	"github.com/keelson-dev/keelson/bench/internal/harness"
 )
 
 // objectName is the name of the i-th Foo and of its Deployment.
 func objectName(i int) string { return fmt.Sprintf("foo-%05d", i) }
-
-func createFoo(ctx context.Context, writer harness.Connection, namespace, name string) (*v1alpha1.Foo, error) {
-	return writer.Keelson.SamplecontrollerV1alpha1().Foos(namespace).Create(ctx, &v1alpha1.Foo{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.FooSpec{DeploymentName: name, Replicas: ptr.To[int32](1)},
-	}, metav1.CreateOptions{})
-}
-
-func createDeployment(ctx context.Context, writer harness.Connection, deployment *appsv1.Deployment) error {
-	_, err := writer.Kube.AppsV1().Deployments(deployment.Namespace).Create(ctx, deployment, metav1.CreateOptions{})
-	return err
-}
 
 // newDeployment returns what the controller would create for foo, a copy of what it has created for another.
 func (b *bench) newDeployment(foo *v1alpha1.Foo) *appsv1.Deployment {

@@ -4,88 +4,103 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/bench/internal/harness"
+	"github.com/keelson-dev/keelson/internal/manager"
 )
 
 // snapshotName is the snapshot that the forks are made of.
 const snapshotName = "running"
 
-// measureForks measures machines that go on with the memory of another one, which is in a snapshot.
-func (b *bench) measureForks(ctx context.Context) error {
-	if len(*b.sizes) == 0 {
-		return nil
+// learn takes the template of bare machines from the process of the first machine, and a snapshot with its memory for forks.
+func (b *bench) learn(ctx context.Context, namespace string, pid int) (err error) {
+	if b.template, err = newTemplate(pid); err != nil {
+		return fmt.Errorf("learn the arguments of QEMU: %w", err)
 	}
-	return b.withManager(ctx, func(ctx context.Context) error {
-		namespace, err := b.takeSnapshot(ctx)
+	if slices.ContainsFunc(b.template.arguments, func(a string) bool { return strings.HasPrefix(a, "tcg") }) {
+		b.Note("the CPUs of the guests are emulated")
+	}
+	b.origin = namespace
+	snapshots := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachineSnapshots(namespace)
+	wanted := &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: snapshotName}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: objectName(0), Memory: true},
+	}
+	if _, err := snapshots.Create(ctx, wanted, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	return harness.Until(ctx, harness.PollInterval, func() error {
+		taken, err := snapshots.Get(ctx, snapshotName, metav1.GetOptions{})
+		if err == nil && !apimeta.IsStatusConditionTrue(taken.Status.Conditions, v1alpha1.ConditionReady) {
+			err = errors.New("the snapshot is not taken yet")
+		}
+		return err
+	})
+}
+
+// awaitTemplate waits until machines can start from a template.
+func (b *bench) awaitTemplate(ctx context.Context) error {
+	return harness.Until(ctx, harness.PollInterval, func() error {
+		found, err := filepath.Glob(filepath.Join(manager.MachinesDir(b.stateDir()), "templates", "*", "template.json"))
+		if err == nil && len(found) == 0 {
+			err = errors.New("there is no template yet")
+		}
+		return err
+	})
+}
+
+// The stages of machines that sleep.
+const (
+	asleep = "asleep"
+	awake  = "awake"
+)
+
+func sleepStage(_ watch.EventType, object metav1.Object) string {
+	vm := object.(*v1alpha1.VirtualMachine)
+	switch {
+	case vm.Status.Server != nil && vm.Status.Server.State == v1alpha1.ServerAsleep:
+		return asleep
+	case apimeta.IsStatusConditionTrue(vm.Status.Conditions, v1alpha1.ConditionReady):
+		return awake
+	}
+	return ""
+}
+
+// sleepAndWake puts all machines of a namespace to sleep, and wakes them. It measures how long that takes, and their memory then.
+func (b *bench) sleepAndWake(ctx context.Context, s *harness.Sample, namespace string) error {
+	for _, step := range []struct{ stage, action, figure string }{{asleep, "asleep", asleep}, {awake, "active", ready}} {
+		o, err := harness.Observe(ctx, b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace), sleepStage)
 		if err != nil {
-			return fmt.Errorf("take a snapshot: %w", err)
+			return err
 		}
-		newFork := func(i int) *v1alpha1.VirtualMachine {
-			vm := newVirtualMachine(namespace, i, "")
-			vm.Spec.Image = &v1alpha1.Image{Snapshot: snapshotName}
-			return vm
-		}
-		err = b.inSizes(ctx, []string{forked}, func(ctx context.Context, s *harness.Sample) error {
-			forks, err := b.createIn(ctx, s, namespace, newFork)
-			if err != nil {
-				return err
-			}
-			err = setMachines(s, forks.pids)
-			if err == nil && s.Round == 0 {
-				err = b.measureWoken(ctx, s.Size, namespace)
-			}
-			return errors.Join(err, b.remove(ctx, s, namespace))
+		defer o.Stop()
+		began := time.Now()
+		err = b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
+			_, err := writer.Keelson.CloudnativeV1alpha1().VirtualMachines(namespace).Patch(ctx, objectName(i),
+				types.MergePatchType, []byte(`{"spec":{"action":"`+step.action+`"}}`), metav1.PatchOptions{})
+			return err
 		})
 		if err != nil {
 			return err
 		}
-		snapshots := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachineSnapshots(namespace)
-		return snapshots.Delete(ctx, snapshotName, metav1.DeleteOptions{})
-	})
-}
-
-// measureWoken puts the forks of a namespace to sleep and wakes them, all at once, and measures the memory that they then have.
-func (b *bench) measureWoken(ctx context.Context, n int, namespace string) error {
-	s := b.NewSample(woken, 0, n)
-	if err := b.sleepAndWake(ctx, s, n, namespace); err != nil {
-		return err
-	}
-	s.Set("ready", s.Figures["awake"]...)
-	pids, err := b.machines()
-	if err == nil && len(pids) != n {
-		err = fmt.Errorf("%d forks are awake, and %d QEMUs run", n, len(pids))
-	}
-	return errors.Join(err, setMachines(s, pids))
-}
-
-// takeSnapshot takes a snapshot with memory of a machine, which it removes. It returns the namespace.
-func (b *bench) takeSnapshot(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, waitTimeout, errTimeout)
-	defer cancel()
-	s := &harness.Sample{Size: 1}
-	source, err := b.create(ctx, s, "")
-	if err != nil {
-		return "", err
-	}
-	snapshots := b.Observer.Keelson.CloudnativeV1alpha1().VirtualMachineSnapshots(source.namespace)
-	wanted := &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Name: snapshotName}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "vm-0", Memory: true},
-	}
-	if _, err := snapshots.Create(ctx, wanted, metav1.CreateOptions{}); err != nil {
-		return "", err
-	}
-	err = harness.Until(ctx, 100*time.Millisecond, func() error {
-		taken, err := snapshots.Get(ctx, snapshotName, metav1.GetOptions{})
-		if err == nil && !apimeta.IsStatusConditionTrue(taken.Status.Conditions, v1alpha1.ConditionReady) {
-			err = errors.New("it is not taken yet")
+		seen, err := o.Await(ctx, step.stage, s.Size)
+		if err != nil {
+			return err
 		}
-		return err
-	})
-	return source.namespace, errors.Join(err, b.remove(ctx, s, source.namespace))
+		s.SetSeen(step.figure, began, seen)
+	}
+	pids, err := b.machines()
+	if err == nil && len(pids) != s.Size {
+		err = fmt.Errorf("%d machines are awake, and %d QEMUs run", s.Size, len(pids))
+	}
+	return errors.Join(err, setMemory(s, pids))
 }

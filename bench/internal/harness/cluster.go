@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"sync/atomic"
 	"time"
@@ -24,52 +23,54 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// pollInterval is how often the API is asked about what is waited for outside of measurements.
-const pollInterval = 100 * time.Millisecond
+// PollInterval is how often the API is asked about what is waited for outside of measurements.
+const PollInterval = 100 * time.Millisecond
 
 // Cluster is the control plane that everything is measured on, with our definitions.
 type Cluster struct {
 	// Dir holds the data and logs of this run. It is removed at the end.
 	Dir string
-	// Config is that of an administrator, Kubeconfig the path of a file with the same.
-	Config     *rest.Config
+	// Kubeconfig is the path of that of an administrator.
 	Kubeconfig string
-	// PIDs are the processes of the control plane.
-	PIDs []int
+	// Keelson is the program under test.
+	Keelson string
 	// Writers are the clients that create and delete; Observer only watches.
 	Writers  []Connection
 	Observer Connection
-	// Counted are the resources that Served counts, Uncounted the requests of the benchmark itself, such as "POST foos".
+	// Counted are the resources whose writes Served counts, Uncounted the writes of the benchmark itself, such as "POST foos".
 	Counted, Uncounted []string
 	// Stop ends everything.
 	Stop func() error
-
-	hasControllers bool
 }
 
 // Connection is a client with a connection of its own.
 type Connection struct {
 	Keelson versioned.Interface
 	Kube    kubernetes.Interface
-	HTTP    *http.Client
 }
 
-// APIOnly asks for a control plane of etcd and kube-apiserver alone.
-var APIOnly = controlplane.Options{APIOnly: true}
-
-// StartCluster starts a control plane in a temporary directory, with clients.
-func (r *Run) StartCluster(ctx context.Context, opts controlplane.Options, writers int) (_ *Cluster, err error) {
+// StartCluster starts etcd without fsync and kube-apiserver in a temporary directory, with clients. It notes what is measured.
+func (r *Run) StartCluster(ctx context.Context, writers int) (_ *Cluster, err error) {
+	c := &Cluster{}
+	for _, name := range []string{"keelson-kube", "keelson"} {
+		if c.Keelson, err = env.Binary(name); err != nil {
+			return nil, err
+		}
+		version, err := Output(ctx, c.Keelson, "version")
+		if err != nil {
+			return nil, err
+		}
+		r.Note("%s: %s", name, version)
+	}
 	r.Say("Starting a control plane")
-	c := &Cluster{hasControllers: !opts.APIOnly}
 	if c.Dir, err = os.MkdirTemp("", "keelson-bench-"); err != nil {
 		return nil, err
 	}
-	opts.Dir = c.Dir
-	cp, stop, err := env.StartControlPlane(ctx, opts)
+	cp, stop, err := env.StartControlPlane(ctx, controlplane.Options{APIOnly: true, Dir: c.Dir})
 	if err != nil {
 		return nil, err
 	}
-	c.Stop, c.Config, c.Kubeconfig = stop, cp.Config(), cp.Kubeconfig()
+	c.Stop, c.Kubeconfig = stop, cp.Kubeconfig()
 	if err := c.prepare(ctx, cp, writers); err != nil {
 		return nil, errors.Join(err, c.Stop())
 	}
@@ -80,25 +81,18 @@ func (c *Cluster) prepare(ctx context.Context, cp *controlplane.ControlPlane, wr
 	if err := cp.Settle(ctx); err != nil {
 		return err
 	}
-	report, err := controlplane.Inspect(ctx, c.Dir)
-	if err != nil {
-		return err
-	}
-	for _, component := range report.Components {
-		c.PIDs = append(c.PIDs, component.PID)
-	}
 	definitions, err := crds.All()
 	if err != nil {
 		return err
 	}
-	if err := install.CRDs(ctx, c.Config, definitions); err != nil {
+	if err := install.CRDs(ctx, cp.Config(), definitions); err != nil {
 		return err
 	}
-	if c.Observer, err = connect(c.Config); err != nil {
+	if c.Observer, err = connect(cp.Config()); err != nil {
 		return err
 	}
 	for range writers {
-		writer, err := connect(c.Config)
+		writer, err := connect(cp.Config())
 		if err != nil {
 			return err
 		}
@@ -117,27 +111,13 @@ func connect(config *rest.Config) (Connection, error) {
 	if err != nil {
 		return Connection{}, err
 	}
-	c := Connection{HTTP: client}
+	var c Connection
 	if c.Keelson, err = versioned.NewForConfigAndClient(config, client); err != nil {
 		return Connection{}, err
 	}
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	c.Kube, err = kubernetes.NewForConfigAndClient(config, client)
 	return c, err
-}
-
-// NoteVersions notes the versions of what is measured.
-func (r *Run) NoteVersions(ctx context.Context, c *Cluster) error {
-	keelson, err := r.FindKeelson(ctx)
-	if err != nil {
-		return err
-	}
-	version, err := c.Observer.Kube.Discovery().ServerVersion()
-	if err != nil {
-		return fmt.Errorf("find the version of Kubernetes: %w", err)
-	}
-	r.Note("keelson %s, Kubernetes %s, etcd without fsync", keelson, version.GitVersion)
-	return nil
 }
 
 // Each calls do for 0 to n-1, with as many calls at a time as there are writers, until one fails.
@@ -161,24 +141,12 @@ func (c *Cluster) Each(ctx context.Context, n int, do func(ctx context.Context, 
 	return group.Wait()
 }
 
-// Namespace creates a namespace in which Pods can be created.
+// Namespace creates a namespace.
 func (c *Cluster) Namespace(ctx context.Context) (string, error) {
-	kube := c.Observer.Kube.CoreV1()
-	created, err := kube.Namespaces().Create(ctx,
+	created, err := c.Observer.Kube.CoreV1().Namespaces().Create(ctx,
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}, metav1.CreateOptions{})
 	if err != nil {
 		return "", fmt.Errorf("create a namespace: %w", err)
 	}
-	if !c.hasControllers {
-		return created.Name, nil
-	}
-	return created.Name, Until(ctx, pollInterval, func() error {
-		_, err := kube.ServiceAccounts(created.Name).Get(ctx, "default", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		// A container gets it along with its token, and a real node waits for it.
-		_, err = kube.ConfigMaps(created.Name).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
-		return err
-	})
+	return created.Name, nil
 }

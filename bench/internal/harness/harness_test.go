@@ -2,10 +2,9 @@ package harness
 
 import (
 	"errors"
-	"flag"
+	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -23,19 +22,15 @@ func TestParse(t *testing.T) {
 		Rounds int
 	}
 	for line, want := range map[string]*options{
-		"":                               {[]int{1, 10}, 5},
-		"--quick":                        {[]int{1}, 1},
-		"--sizes=7,3,0,7 --quick":        {[]int{3, 7}, 1},
-		"--quick --rounds=3":             {[]int{1}, 3},
-		"--sizes=0":                      {nil, 5},
-		"--sizes=many":                   nil,
-		"--sizes=-1":                     nil,
-		"--sizes=101":                    nil,
-		"--rounds=0":                     nil,
-		"--quick --rounds=0":             nil,
-		"extra":                          nil,
-		"--nonsense":                     nil,
-		"--rounds=-1 --strict --json=no": nil,
+		"":                        {[]int{1, 10}, 5},
+		"--quick":                 {[]int{1}, 1},
+		"--sizes=7,3,0,7 --quick": {[]int{3, 7}, 1},
+		"--quick --rounds=3":      {[]int{1}, 3},
+		"--sizes=0":               {nil, 5},
+		"--sizes=many":            nil,
+		"--sizes=101":             nil,
+		"--rounds=0":              nil,
+		"extra":                   nil,
 	} {
 		r := NewRun("test", io.Discard)
 		r.Flags.SetOutput(io.Discard)
@@ -50,12 +45,6 @@ func TestParse(t *testing.T) {
 		if diff := cmp.Diff(*want, options{*sizes, r.Rounds}); err != nil || diff != "" {
 			t.Errorf("%q: error %v (-want +got):\n%s", line, err, diff)
 		}
-	}
-	r := NewRun("test", io.Discard)
-	r.Flags.SetOutput(io.Discard)
-	r.Sizes("sizes", "things", 100)
-	if err := r.Parse([]string{"--help"}, 5, ""); !errors.Is(err, flag.ErrHelp) {
-		t.Errorf("--help: error %v", err)
 	}
 }
 
@@ -72,7 +61,6 @@ func TestStats(t *testing.T) {
 		"one value":        {[]float64{7}, 7, 7, 7, 7, 7},
 		"two values":       {[]float64{9, 5}, 5, 5, 9, 9, 7},
 		"a hundred values": {hundred, 1, 50, 99, 100, 50.5},
-		"few values":       {[]float64{1, 2, 3, 4, 5}, 1, 3, 5, 5, 3},
 	} {
 		got := []float64{First(tc.values), P50(tc.values), P99(tc.values), Last(tc.values), NewSpread(tc.values).Median}
 		if diff := cmp.Diff([]float64{tc.first, tc.p50, tc.p99, tc.last, tc.median}, got); diff != "" {
@@ -96,66 +84,35 @@ func TestRatios(t *testing.T) {
 	if diff := cmp.Diff(Spread{1.5, 2, 2.5}, r.Samples.Ratios("ours", "floor", 2, "ready", Last)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(Spread{1, 2, 3}, r.Samples.Differences("ours", "floor", 2, "ready", Last)); diff != "" {
-		t.Errorf("differences (-want +got):\n%s", diff)
-	}
 	if got := r.Samples.Ratios("ours", "nobody", 2, "ready", Last); got != (Spread{}) {
 		t.Errorf("ratios to a missing contestant: %v", got)
 	}
 	r.SampleTable(2, []string{"ours", "nobody", "floor"}, Column{"last", "ready", Last, Seconds, ""},
 		Column{"× floor", "ready", Last, nil, "floor"}, Column{"gone", "gone", Last, Seconds, ""})
 	want := "\n" +
-		"|       |   last | × floor | gone |\n" +
-		"| ----- | -----: | ------: | ---: |\n" +
-		"| ours  | 4.00 s |   2.00× |      |\n" +
-		"| floor | 2.00 s |   1.00× |      |\n"
+		"|       | last   | × floor | gone |\n" +
+		"| ---   | ---:   | ---:    | ---: |\n" +
+		"| ours  | 4.00 s | 2.00×   |      |\n" +
+		"| floor | 2.00 s | 1.00×   |      |\n"
 	if diff := cmp.Diff(want, r.text.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
-func TestInterleaveBeginsEachRoundWithAnother(t *testing.T) {
+func TestInTurnsBeginsEachRoundWithAnother(t *testing.T) {
+	r := NewRun("test", io.Discard)
 	var got []string
-	err := Interleave(3, []string{"a", "b"}, func(_ int, contestant string) error {
-		got = append(got, contestant)
+	err := r.InTurns(3, 7, []string{"a", "b"}, "ready", func(s *Sample) error {
+		got = append(got, fmt.Sprintf("%d%s", s.Round, s.Contestant))
 		return nil
 	})
-	if diff := cmp.Diff([]string{"a", "b", "b", "a", "a", "b"}, got); err != nil || diff != "" {
+	if diff := cmp.Diff([]string{"0a", "0b", "1b", "1a", "2a", "2b"}, got); err != nil || diff != "" {
 		t.Errorf("error %v, (-want +got):\n%s", err, diff)
 	}
 }
 
-func TestFinish(t *testing.T) {
-	r := NewRun("test", io.Discard)
-	r.file = filepath.Join(t.TempDir(), "results.json")
-	r.Target("writes a Foo", "≤", 2, 2, "", "")
-	r.Target("repair", "<", 30, 30, " ms", "")
-	r.Target("as fast as the other", "≥", 3, 2.9, "×", "")
-	r.RatioTarget("as fast as another", "≥", 3, Spread{2, 3, 4})
-	r.RatioTarget("not measured", "≥", 3, Spread{})
-	var got strings.Builder
-	if err := r.Finish(&got); err != nil {
-		t.Fatal(err)
-	}
-	var met []bool
-	for _, target := range r.Targets {
-		met = append(met, target.Met())
-	}
-	if diff := cmp.Diff([]bool{true, false, false, true}, met); diff != "" {
-		t.Errorf("targets met (-want +got):\n%s", diff)
-	}
-	for _, want := range []string{"# bench-test\n", "≤ 2 |", "PASS", "< 30 ms |", "MISS", "≥ 3× |", "rounds from 2.00 to 4.00"} {
-		if !strings.Contains(got.String(), want) {
-			t.Errorf("%q is missing in:\n%s", want, got.String())
-		}
-	}
-	if data, err := os.ReadFile(r.file); err != nil || !strings.Contains(string(data), `"name": "repair"`) {
-		t.Errorf("the file contains %q, %v", data, err)
-	}
-}
-
 func TestServed(t *testing.T) {
-	metrics, err := parseMetrics(strings.NewReader(`# TYPE apiserver_request_total counter
+	all, err := served(strings.NewReader(`# TYPE apiserver_request_total counter
 apiserver_request_total{code="200",resource="foos",subresource="status",verb="PUT",version="v1"} 4
 apiserver_request_total{code="200",resource="foos",subresource="status",verb="PUT",version="v2"} 1
 apiserver_request_total{code="409",resource="foos",subresource="status",verb="PUT",version="v1"} 2
@@ -164,28 +121,56 @@ apiserver_request_total{code="200",resource="foos",subresource="",verb="LIST",ve
 apiserver_request_total{code="0",resource="events",subresource="",verb="WATCH",version="v1"} 5
 apiserver_request_total{code="201",resource="pods",subresource="",verb="POST",version="v1"} 7
 apiserver_request_total{code="200",resource="",subresource="/readyz",verb="GET",version=""} 9
-`))
+`), []string{"foos", "events"}, []string{"POST foos"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := served(metrics, []string{"foos", "events"}, []string{"POST foos"}).Since(Requests{"PUT foos/status": 1})
-	if diff := cmp.Diff(Requests{"PUT foos/status": 4, "PUT foos/status (409)": 2, "LIST foos": 1}, got); diff != "" {
+	got := all.Since(Writes{"PUT foos/status": 1})
+	if diff := cmp.Diff(Writes{"PUT foos/status": 4, "PUT foos/status (409)": 2}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if none := Requests(nil).Since(got).Writes(); none.Total() != 0 {
-		t.Errorf("no requests are %v", none)
+	samples := Samples{{Size: 1}, {Size: 3}, {Size: 9}}
+	samples[0].SetWrites(got)
+	samples[1].SetWrites(got)
+	if list := samples.Writes(); list != "PUT foos/status 2.00, PUT foos/status (409) 1.00" {
+		t.Errorf("got %s", list)
 	}
-	if got.Total() != 7 || got.Writes().Total() != 6 {
-		t.Errorf("%v requests and %v writes, want 7 and 6", got.Total(), got.Writes().Total())
+	if diff := cmp.Diff([]float64{6, 2}, samples.Pool("writes")); diff != "" {
+		t.Errorf("writes for each (-want +got):\n%s", diff)
 	}
-	if got, want := got.Each(2), "LIST foos 0.50, PUT foos/status 2.00, PUT foos/status (409) 1.00"; got != want {
-		t.Errorf("got %q, want %q", got, want)
+}
+
+func TestJudge(t *testing.T) {
+	r := NewRun("test", io.Discard)
+	for round, ready := range [][3]float64{{1, 1.5, 3}, {2, 3, 6}, {2, 3.5, 4}} {
+		for i, contestant := range []string{"floor", "ours", "peer"} {
+			r.NewSample(contestant, round, 2).Set("ready", ready[i]/2, ready[i])
+		}
+	}
+	r.Judge(
+		Target{Name: "over", Limit: 1.4, Contestant: "ours", Over: "floor", Size: 2, Figure: "ready", Stat: Last},
+		Target{Name: "under", Limit: 2, AtLeast: true, Contestant: "peer", Over: "ours", Size: 2, Figure: "ready", Stat: Last},
+		Target{Name: "above", Limit: 500, Contestant: "ours", Above: "floor", Size: 2, Figure: "ready", Stat: First, Unit: MS},
+		Target{Name: "of itself", Limit: 2, AtLeast: true, Contestant: "ours", Size: 2, Figure: "ready", Stat: First, Unit: S, Note: "so"},
+		Target{Name: "of another size", Contestant: "ours", Size: 3, Figure: "ready", Stat: Last},
+		Target{Name: "another figure", Contestant: "ours", Size: 2, Figure: "gone", Stat: Last},
+		Target{Name: "over nobody", Contestant: "ours", Over: "nobody", Size: 2, Figure: "ready", Stat: Last},
+		Target{Name: "above nobody", Contestant: "ours", Above: "nobody", Size: 2, Figure: "ready", Stat: Last})
+	want := `| target    | limit    | measured | verdict |                            |
+| ---       | ---:     | ---:     | ---:    | ---:                       |
+| over      | ≤ 1.4×   | 1.500×   | MISS    | rounds from 1.50 to 1.75   |
+| under     | ≥ 2×     | 2.000×   | PASS    | rounds from 1.14 to 2.00   |
+| above     | ≤ 500 ms | 500.0 ms | PASS    | 1500 ms, and floor 1000 ms |
+| of itself | ≥ 2 s    | 1.500 s  | MISS    | so                         |
+`
+	if diff := cmp.Diff(want, targetTable(r.Targets)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
 func TestObserver(t *testing.T) {
 	w := watch.NewFake()
-	o := Observe(func(event watch.EventType, _ metav1.Object) ([]string, error) { return []string{string(event)}, nil }, w)
+	o := follow(w, Created)
 	defer o.Stop()
 	foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 	began := time.Now()
@@ -196,13 +181,47 @@ func TestObserver(t *testing.T) {
 	}
 	w.Add(foo)
 	w.Delete(foo)
-	if _, err := o.Await(t.Context(), "DELETED", 1); err != nil || !o.Seen("ADDED")["a"].Equal(first["a"]) {
-		t.Errorf("error %v; a was first seen %v, and then %v", err, first, o.Seen("ADDED"))
+	if _, err := o.Await(t.Context(), "DELETED", 1); err != nil {
+		t.Fatal(err)
 	}
-	o.Forget()
+	if again, err := o.Await(t.Context(), "ADDED", 1); err != nil || !again["a"].Equal(first["a"]) {
+		t.Errorf("error %v; a was first seen %v, and then %v", err, first, again)
+	}
 	w.Stop()
-	if _, err := o.Await(t.Context(), "ADDED", 1); err == nil {
+	if _, err := o.Await(t.Context(), "ADDED", 2); err == nil {
 		t.Error("waiting for an object after the end of the watch gives no error")
+	}
+}
+
+func TestScript(t *testing.T) {
+	s := &Script{Dir: t.TempDir()}
+	s.Process("mkdir 'a b' &&", "a b", []string{"sh", "-c", "echo \"it's here\"; sleep 1000"}, "log")
+	s.Printf("read -r _")
+	s.Process("", ".", []string{"sleep", "1000"}, "log")
+	if err := s.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Go(); err != nil {
+		t.Fatal(err)
+	}
+	pids, err := s.PIDs(t.Context())
+	if err != nil || len(pids) != 2 {
+		t.Fatalf("processes %v, %v", pids, err)
+	}
+	err = Until(t.Context(), time.Millisecond, func() error {
+		log, err := os.ReadFile(s.Dir + "/a b/log")
+		if string(log) != "it's here\n" {
+			return errors.Join(fmt.Errorf("the log is %q", log), err)
+		}
+		return nil
+	})
+	if err := errors.Join(err, s.Stop()); err != nil {
+		t.Error(err)
+	}
+	for _, pid := range pids {
+		if line, err := CommandLine(pid); err == nil {
+			t.Errorf("still runs: %q", line)
+		}
 	}
 }
 
@@ -214,11 +233,8 @@ func TestProcess(t *testing.T) {
 			t.Fatal("10 s of work count as no processor time")
 		}
 	}
-	memory, err := MemoryOf(os.Getpid())
-	if err != nil || memory.PSS <= 0 || memory.PSS > memory.RSS || memory.File <= 0 || memory.File > memory.RSS || memory.Peak < memory.RSS/2 {
-		t.Errorf("memory %+v, error %v: want 0 < PSS, File <= RSS, and a peak of that order", memory, err)
-	}
-	if parent, err := ParentOf(os.Getpid()); parent != os.Getppid() {
-		t.Errorf("the parent is %d, %v, want %d", parent, err, os.Getppid())
+	parent, err := Parent(os.Getpid())
+	if memory, memoryErr := MemoryOf(os.Getpid()); err != nil || parent != os.Getppid() || memoryErr != nil || memory <= 0 {
+		t.Errorf("parent %v, error %v; memory %v, error %v", parent, err, memory, memoryErr)
 	}
 }

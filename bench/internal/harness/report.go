@@ -2,55 +2,77 @@ package harness
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
-	"unicode/utf8"
+	"text/tabwriter"
 )
 
-// Target is a figure with its limit.
+// Target is a limit for the median over the rounds of a statistic of a figure. It is the greatest value, or the least if AtLeast
+// is set.
 type Target struct {
-	Name string `json:"name"`
-	// Relation of the value to the limit: "≤", "<" or "≥".
-	Relation string  `json:"relation"`
-	Limit    float64 `json:"limit"`
-	Value    float64 `json:"value"`
-	Unit     string  `json:"unit,omitempty"` // such as " ms"
-	Note     string  `json:"note,omitempty"`
+	Name       string
+	Limit      float64
+	AtLeast    bool
+	Contestant string
+	Size       int
+	Figure     string
+	Stat       Stat
+	// Over turns the figure into the ratio to another contestant, Above into the difference.
+	Over, Above string
+	Unit        Unit // not of ratios
+	Note        string
+	Value       float64 // that was measured
 }
 
-// Met reports whether the target was reached.
-func (t Target) Met() bool {
-	switch t.Relation {
-	case "<":
-		return t.Value < t.Limit
-	case "≥":
-		return t.Value >= t.Limit
+// Unit is a unit of targets; its figures are in seconds or bytes.
+type Unit string
+
+// The units.
+const (
+	MS Unit = " ms"
+	S  Unit = " s"
+	MB Unit = " MB"
+)
+
+var scales = map[Unit]float64{"": 1, MS: 1e3, S: 1, MB: 1e-6}
+
+// Judge adds targets to the report, except those for which nothing was measured.
+func (r *Run) Judge(targets ...Target) {
+	for _, t := range targets {
+		median := func(contestant string) float64 {
+			return r.Samples.Of(contestant, t.Size).Median(t.Figure, t.Stat) * scales[t.Unit]
+		}
+		t.Value = median(t.Contestant)
+		measured := t.Value > 0
+		switch {
+		case t.Over != "":
+			ratios := r.Samples.Ratios(t.Contestant, t.Over, t.Size, t.Figure, t.Stat)
+			measured = ratios.Median > 0
+			t.Unit, t.Value, t.Note = "×", ratios.Median, fmt.Sprintf("rounds from %.2f to %.2f", ratios.Min, ratios.Max)
+		case t.Above != "":
+			least := median(t.Above)
+			measured = measured && least > 0
+			t.Note = fmt.Sprintf("%s%s, and %s %s%s", number(t.Value), t.Unit, t.Above, number(least), t.Unit)
+			t.Value -= least
+		}
+		if measured {
+			r.Targets = append(r.Targets, t)
+		}
 	}
-	return t.Value <= t.Limit
-}
-
-// Target adds a target.
-func (r *Run) Target(name, relation string, limit, value float64, unit, note string) {
-	r.Targets = append(r.Targets, Target{Name: name, Relation: relation, Limit: limit, Value: value, Unit: unit, Note: note})
-}
-
-// RatioTarget adds a target for the ratios of two contestants, unless nothing was measured.
-func (r *Run) RatioTarget(name, relation string, limit float64, ratios Spread) {
-	if ratios.Median > 0 {
-		r.Target(name, relation, limit, ratios.Median, "×", fmt.Sprintf("rounds from %.2f to %.2f", ratios.Min, ratios.Max))
-	}
-}
-
-func (t Target) verdict() string {
-	if t.Met() {
-		return "PASS"
-	}
-	return "MISS"
 }
 
 func targetTable(targets []Target) string {
 	var rows [][]string
 	for _, t := range targets {
-		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %g%s", t.Relation, t.Limit, t.Unit), fmt.Sprintf("%.4g%s", t.Value, t.Unit), t.verdict(), t.Note})
+		relation, verdict := "≤", "PASS"
+		if t.AtLeast {
+			relation = "≥"
+		}
+		if t.Value != t.Limit && t.AtLeast != (t.Value > t.Limit) {
+			verdict = "MISS"
+		}
+		rows = append(rows, []string{t.Name, fmt.Sprintf("%s %g%s", relation, t.Limit, t.Unit), number(t.Value) + string(t.Unit), verdict, t.Note})
 	}
 	return table([]string{"target", "limit", "measured", "verdict", ""}, rows)
 }
@@ -93,51 +115,28 @@ func (r *Run) SampleTable(size int, contestants []string, columns ...Column) {
 		}
 		rows = append(rows, row)
 	}
-	r.Table(header, rows)
+	r.Printf("\n%s", table(header, rows))
 }
 
-// Table adds a table. Its first column is text, the others are numbers.
-func (r *Run) Table(header []string, rows [][]string) { r.Printf("\n%s", table(header, rows)) }
-
-// table returns markdown whose columns are also aligned as plain text.
+// table returns markdown whose columns are also aligned as plain text. The first column is text, the others are numbers.
 func table(header []string, rows [][]string) string {
-	rule := make([]string, len(header))
-	for i := range header {
-		width := 2
-		for _, row := range append([][]string{header}, rows...) {
-			width = max(width, utf8.RuneCountInString(row[i]))
-		}
-		rule[i] = strings.Repeat("-", width)
-		if i > 0 {
-			rule[i] = strings.Repeat("-", width-1) + ":"
-		}
-	}
 	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 1, ' ', 0)
+	rule := strings.Split("---"+strings.Repeat(" ---:", len(header)-1), " ")
 	for _, row := range append([][]string{header, rule}, rows...) {
-		for i := range header {
-			padding := strings.Repeat(" ", len(rule[i])-utf8.RuneCountInString(row[i]))
-			if i == 0 {
-				text.WriteString("| " + row[i] + padding + " |")
-			} else {
-				text.WriteString(" " + padding + row[i] + " |")
-			}
-		}
-		text.WriteByte('\n')
+		fmt.Fprintf(w, "| %s\t|\n", strings.Join(row, "\t| "))
 	}
+	_ = w.Flush() // to memory
 	return text.String()
 }
 
-// Milliseconds formats seconds with three significant digits.
-func Milliseconds(s float64) string {
-	switch ms := 1000 * s; {
-	case ms >= 100:
-		return fmt.Sprintf("%.0f ms", ms)
-	case ms >= 10:
-		return fmt.Sprintf("%.1f ms", ms)
-	default:
-		return fmt.Sprintf("%.2f ms", ms)
-	}
+// number formats a number with at least three significant digits.
+func number(x float64) string {
+	return strconv.FormatFloat(x, 'f', max(0, 3-int(math.Log10(math.Abs(x)+1))), 64)
 }
+
+// Milliseconds formats seconds.
+func Milliseconds(s float64) string { return number(1000*s) + " ms" }
 
 // Seconds formats seconds.
 func Seconds(s float64) string { return fmt.Sprintf("%.2f s", s) }
@@ -148,25 +147,33 @@ func Megabytes(bytes float64) string { return fmt.Sprintf("%.1f MB", bytes/1e6) 
 // Ratio formats a factor.
 func Ratio(x float64) string { return fmt.Sprintf("%.2f×", x) }
 
-// Number formats a number of things.
-func Number(n float64) string { return fmt.Sprintf("%g", n) }
+// BurstColumns are those of the figures of MeasureBurst, with ratios to two contestants.
+func BurstColumns(floor, ours string) []Column {
+	return append(Distribution("seen", Milliseconds), []Column{
+		{Header: "× " + floor, Figure: "seen", Stat: Last, Over: floor},
+		{Header: "p50 × " + ours, Figure: "seen", Stat: P50, Over: ours},
+		{Header: "last × " + ours, Figure: "seen", Stat: Last, Over: ours},
+		{Header: "steady", Figure: "steady", Stat: Last, Format: Seconds},
+		{Header: "processor", Figure: "processor", Stat: Last, Format: Seconds},
+		{Header: "× " + ours, Figure: "processor", Stat: Last, Over: ours},
+		{Header: "memory (PSS)", Figure: "memory", Stat: Last, Format: Megabytes},
+		{Header: "× " + ours, Figure: "memory", Stat: Last, Over: ours},
+	}...)
+}
 
-// Percent formats a part of 1.
-func Percent(x float64) string { return fmt.Sprintf("%.2f %%", 100*x) }
+// BurstTable adds the table of a size with the number of writes, and lists them.
+func (r *Run) BurstTable(size int, contestants []string, columns ...Column) {
+	columns = append(columns, Column{Header: "writes", Figure: "writes", Stat: Last, Format: func(n float64) string { return fmt.Sprintf("%.2f", n) }})
+	r.SampleTable(size, contestants, columns...)
+	r.Printf("\nWrites for each, events included:\n\n")
+	for _, contestant := range contestants {
+		if list := r.Samples.Of(contestant, size).Writes(); list != "" {
+			r.Printf("- %s: %s\n", contestant, list)
+		}
+	}
+}
 
 // Distribution returns columns for a figure with a value for each object.
 func Distribution(figure string, format func(float64) string) []Column {
 	return []Column{{"first", figure, First, format, ""}, {"p50", figure, P50, format, ""}, {"p99", figure, P99, format, ""}, {"last", figure, Last, format, ""}}
 }
-
-// MemoryColumns are the columns for the figures that SetMemory sets.
-var MemoryColumns = []Column{
-	{"RSS", "RSS", Last, Megabytes, ""}, {"PSS", "PSS", Last, Megabytes, ""},
-	{"files of RSS", "file", Last, Megabytes, ""}, {"peak", "peak", Last, Megabytes, ""},
-}
-
-// IdleColumns are the columns for the figures that Idle sets.
-var IdleColumns = append([]Column{
-	{"CPU", "busy", Last, Percent, ""}, {"live heap", "live heap", Last, Megabytes, ""},
-	{"stacks", "stacks", Last, Megabytes, ""}, {"goroutines", "goroutines", Last, Number, ""},
-}, MemoryColumns...)

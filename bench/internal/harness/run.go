@@ -4,13 +4,13 @@ package harness
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,34 +23,26 @@ import (
 
 // Run is one run of a benchmark: its flags, its samples and its report.
 type Run struct {
-	Name      string    `json:"name"`
-	Began     time.Time `json:"began"`
-	Arguments []string  `json:"arguments"`
+	Name string
 	// Notes describe the conditions: the machine, its load, versions.
-	Notes   []string `json:"notes"`
-	Samples Samples  `json:"samples"`
-	Targets []Target `json:"targets"`
+	Notes   []string
+	Samples Samples
+	Targets []Target
 
 	// Flags are those of the benchmark; NewRun adds the common ones.
-	Flags *flag.FlagSet `json:"-"`
+	Flags *flag.FlagSet
 	// Rounds is how often each contestant is measured; Parse sets it.
-	Rounds int `json:"-"`
-	// Binary is the keelson under test. It is empty until FindKeelson unless a flag names one.
-	Binary string `json:"-"`
+	Rounds int
 
-	quick, strict bool
-	file          string // for the results as JSON
-	load          float64
-	progress      io.Writer
-	text          strings.Builder
+	quick    bool
+	load     string
+	progress io.Writer
+	text     strings.Builder
 }
 
 // NewRun returns a run with the flags of all benchmarks. It reports its progress to the writer.
 func NewRun(name string, progress io.Writer) *Run {
-	r := &Run{Name: name, Began: time.Now(), Flags: flag.NewFlagSet(name, flag.ContinueOnError), progress: progress, load: load()}
-	r.Flags.StringVar(&r.Binary, "keelson", "", "the `program` to measure (default bin/keelson)")
-	r.Flags.StringVar(&r.file, "json", "", "`file` for the results, including every sample")
-	r.Flags.BoolVar(&r.strict, "strict", false, "exit with status 1 if a target is missed")
+	r := &Run{Name: name, Flags: flag.NewFlagSet(name, flag.ContinueOnError), progress: progress, load: load()}
 	r.Flags.BoolVar(&r.quick, "quick", false, "only check that the benchmark works: other flags get small defaults")
 	return r
 }
@@ -61,7 +53,6 @@ var errUsage = errors.New("invalid command line")
 // defaults.
 func (r *Run) Parse(args []string, rounds int, quick string) error {
 	r.Flags.IntVar(&r.Rounds, "rounds", rounds, "rounds of each contestant and size")
-	r.Arguments = args
 	err := r.Flags.Parse(args)
 	if err == nil && r.quick {
 		err = r.Flags.Parse(append(strings.Fields(quick), args...))
@@ -73,14 +64,10 @@ func (r *Run) Parse(args []string, rounds int, quick string) error {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	case r.Flags.NArg() > 0:
 		return fmt.Errorf("%w: unexpected arguments %q", errUsage, r.Flags.Args())
+	case r.Rounds < 1:
+		return fmt.Errorf("%w: --rounds=%d is too small", errUsage, r.Rounds)
 	}
-	r.Flags.VisitAll(func(f *flag.Flag) {
-		n, notInt := strconv.Atoi(f.Value.String())
-		if notInt == nil && n < 0 || f.Name == "rounds" && n < 1 {
-			err = fmt.Errorf("%w: --%s=%d is too small", errUsage, f.Name, n)
-		}
-	})
-	return err
+	return nil
 }
 
 // Sizes adds a flag for a list of numbers, each at most most. The usage says what they count; 0 is an empty list.
@@ -105,8 +92,7 @@ func (r *Run) Sizes(name, usage string, most int, defaults ...int) *[]int {
 	return values
 }
 
-// Main runs a benchmark until it ends or is interrupted. The exit status is 2 after a wrong command line, and 1 after an
-// error or, with --strict, a missed target.
+// Main runs a benchmark until it ends or is interrupted.
 func Main(name string, measure func(ctx context.Context, r *Run, args []string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -120,12 +106,6 @@ func Main(name string, measure func(ctx context.Context, r *Run, args []string) 
 	}
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "error: %v\n", err)
-		if errors.Is(err, errUsage) {
-			os.Exit(2)
-		}
-		os.Exit(1)
-	}
-	if r.strict && slices.ContainsFunc(r.Targets, func(t Target) bool { return !t.Met() }) {
 		os.Exit(1)
 	}
 }
@@ -141,21 +121,15 @@ func (r *Run) Note(format string, args ...any) {
 // Printf adds text below the targets to the report.
 func (r *Run) Printf(format string, args ...any) { fmt.Fprintf(&r.text, format, args...) }
 
-// Finish writes the report as markdown, and the results to the file for them.
+// Finish writes the report as markdown.
 func (r *Run) Finish(w io.Writer) error {
-	r.Note("%s; load %.1f at the start, %.1f at the end", machine(), r.load, load())
-	fmt.Fprintf(w, "# bench-%s\n\n%s\n\n", r.Name, r.Began.UTC().Format(time.RFC3339))
+	r.Note("%d cores (%s); load %s at the start, %s at the end", runtime.NumCPU(), runtime.GOARCH, r.load, load())
+	fmt.Fprintf(w, "# bench-%s\n\n%s\n\n", r.Name, time.Now().UTC().Format(time.RFC3339))
 	for _, note := range r.Notes {
 		fmt.Fprintf(w, "- %s\n", note)
 	}
-	if _, err := fmt.Fprintf(w, "\n%s%s", targetTable(r.Targets), r.text.String()); err != nil || r.file == "" {
-		return err
-	}
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(r.file, append(data, '\n'), 0o600)
+	_, err := fmt.Fprintf(w, "\n%s%s", targetTable(r.Targets), r.text.String())
+	return err
 }
 
 // Pause waits, unless ctx ends first. It returns at once if d is not positive.
@@ -170,9 +144,12 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// waitTimeout is how long to wait for anything.
+const waitTimeout = 5 * time.Minute
+
 // Until calls ask every interval until it returns no error, for at most five minutes.
 func Until(ctx context.Context, interval time.Duration, ask func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
 	defer cancel()
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()

@@ -1,20 +1,24 @@
 package harness
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // Sample is what one contestant did in one round. Each figure has one value, or one for each object. Times are in
 // seconds, memory in bytes.
 type Sample struct {
-	Contestant string               `json:"contestant"`
-	Round      int                  `json:"round"`
-	Size       int                  `json:"size"`
-	Load       float64              `json:"load"` // of the machine when it began
-	Figures    map[string][]float64 `json:"figures"`
-	Requests   Requests             `json:"requests,omitempty"`
+	Contestant string
+	Round      int
+	Size       int
+	Figures    map[string][]float64
+	Writes     Writes
+	// Lead is how long before it is due the work of a burst is prepared, for a few objects.
+	Lead time.Duration
 }
 
 // Set sets a figure.
@@ -33,20 +37,28 @@ func (s *Sample) SetTimes(figure string, times ...time.Duration) {
 	}
 }
 
+// AtOnce calls do for all of 0 to s.Size-1 at the same time. It sets a figure to how long after a moment each has returned.
+func (s *Sample) AtOnce(ctx context.Context, figure string, since time.Time, do func(ctx context.Context, i int) error) error {
+	took := make([]time.Duration, s.Size)
+	group, ctx := errgroup.WithContext(ctx)
+	for i := range took {
+		group.Go(func() error {
+			err := do(ctx, i)
+			took[i] = time.Since(since)
+			return err
+		})
+	}
+	err := group.Wait()
+	s.SetTimes(figure, took...)
+	return err
+}
+
 // SetSeen sets a figure to how long after a moment each object was seen.
 func (s *Sample) SetSeen(figure string, since time.Time, seen map[string]time.Time) {
 	s.Set(figure)
 	for _, at := range seen {
 		s.Figures[figure] = append(s.Figures[figure], at.Sub(since).Seconds())
 	}
-}
-
-// SetMemory sets the figures of MemoryColumns.
-func (s *Sample) SetMemory(m Memory) {
-	s.Set("RSS", m.RSS)
-	s.Set("PSS", m.PSS)
-	s.Set("file", m.File)
-	s.Set("peak", m.Peak)
 }
 
 // Samples are those of a run, or some of them.
@@ -72,42 +84,31 @@ func (all Samples) Pool(figure string) []float64 {
 
 // Median returns the median over the samples of a statistic of a figure.
 func (all Samples) Median(figure string, stat Stat) float64 {
-	return NewSpread(all.each(figure, stat)).Median
-}
-
-func (all Samples) each(figure string, stat Stat) []float64 {
 	var values []float64
 	for _, s := range all {
 		if len(s.Figures[figure]) > 0 {
 			values = append(values, stat(s.Figures[figure]))
 		}
 	}
-	return values
+	return NewSpread(values).Median
 }
 
 // Ratios compares two contestants round by round, so that whatever else the machine did in a round affects both alike.
 func (all Samples) Ratios(one, other string, size int, figure string, stat Stat) Spread {
-	return all.compare(one, other, size, figure, stat, func(a, b float64) float64 { return a / b })
-}
-
-// Differences is as Ratios, with how much more the first contestant has.
-func (all Samples) Differences(one, other string, size int, figure string, stat Stat) Spread {
-	return all.compare(one, other, size, figure, stat, func(a, b float64) float64 { return a - b })
-}
-
-func (all Samples) compare(one, other string, size int, figure string, stat Stat, compared func(a, b float64) float64) Spread {
-	var results []float64
-	ours, theirs := all.Of(one, size), all.Of(other, size)
-	for round := 0; round == 0 || len(ours)+len(theirs) > 0; round++ {
-		isRound := func(s *Sample) bool { return s.Round == round }
-		a, b := ours.only(isRound).Median(figure, stat), theirs.only(isRound).Median(figure, stat)
-		if a > 0 && b > 0 {
-			results = append(results, compared(a, b))
-		}
-		isLater := func(s *Sample) bool { return s.Round > round }
-		ours, theirs = ours.only(isLater), theirs.only(isLater)
+	rounds := map[int]bool{}
+	for _, s := range all {
+		rounds[s.Round] = true
 	}
-	return NewSpread(results)
+	var ratios []float64
+	for round := range rounds {
+		isRound := func(s *Sample) bool { return s.Round == round }
+		a := all.Of(one, size).only(isRound).Median(figure, stat)
+		b := all.Of(other, size).only(isRound).Median(figure, stat)
+		if a > 0 && b > 0 {
+			ratios = append(ratios, a/b)
+		}
+	}
+	return NewSpread(ratios)
 }
 
 // Stat is a statistic of the values of a figure, 0 if there are none.
@@ -146,36 +147,24 @@ func NewSpread(values []float64) Spread {
 	return Spread{Min: sorted[0], Median: (low + high) / 2, Max: sorted[len(sorted)-1]}
 }
 
-// Interleave runs every contestant once a round and begins each round with another one, so that the state of the machine
-// and the traces of earlier contestants affect all of them alike. It ends with the first error.
-func Interleave(rounds int, contestants []string, run func(round int, contestant string) error) error {
-	for round := range rounds {
-		for i := range contestants {
-			contestant := contestants[(round+i)%len(contestants)]
-			if err := run(round, contestant); err != nil {
-				return fmt.Errorf("round %d, %s: %w", round+1, contestant, err)
-			}
-		}
-	}
-	return nil
-}
-
 // NewSample adds a sample to the run.
 func (r *Run) NewSample(contestant string, round, size int) *Sample {
-	s := &Sample{Contestant: contestant, Round: round, Size: size, Load: load()}
+	s := &Sample{Contestant: contestant, Round: round, Size: size}
 	r.Samples = append(r.Samples, s)
 	return s
 }
 
-// InTurns measures contestants in turns and adds a sample for each. It reports one figure as progress.
+// InTurns measures every contestant once a round, adds a sample for each, and reports one figure as progress. It begins each
+// round with another contestant, so that the state of the machine and the traces of earlier contestants affect all alike.
 func (r *Run) InTurns(rounds, size int, contestants []string, figure string, measure func(s *Sample) error) error {
-	return Interleave(rounds, contestants, func(round int, contestant string) error {
-		s := r.NewSample(contestant, round, size)
+	for turn := range rounds * len(contestants) {
+		round, i := turn/len(contestants), turn%len(contestants)
+		s := r.NewSample(contestants[(round+i)%len(contestants)], round, size)
 		if err := measure(s); err != nil {
-			return fmt.Errorf("size %d: %w", size, err)
+			return fmt.Errorf("%s, size %d, round %d: %w", s.Contestant, size, round+1, err)
 		}
-		r.Say("Size %d, round %d of %d, %s: %s p50 %s, last %s", size, round+1, rounds, contestant, figure,
+		r.Say("Size %d, round %d of %d, %s: %s p50 %s, last %s", size, round+1, rounds, s.Contestant, figure,
 			Milliseconds(P50(s.Figures[figure])), Milliseconds(Last(s.Figures[figure])))
-		return nil
-	})
+	}
+	return nil
 }

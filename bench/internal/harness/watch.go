@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
@@ -28,23 +30,6 @@ type Objects[L List] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
-}
-
-// Watch watches objects from now on. A busy API server ends watches that are slow, so it goes on with another one.
-func Watch[L List](ctx context.Context, objects Objects[L]) (watch.Interface, error) {
-	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return nil, err
-	}
-	return watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), watcher(objects.Watch))
-}
-
-// watcher is a function that begins a watch.
-type watcher func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
-
-// WatchWithContext implements cache.WatcherWithContext.
-func (w watcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return w(ctx, opts)
 }
 
 // DeleteAll deletes objects, over many requests at a time.
@@ -68,75 +53,67 @@ func DeleteAll[L List](ctx context.Context, objects Objects[L]) error {
 // Observer records when objects reach a stage, such as their creation or readiness. It is the same for all contestants:
 // timestamps in the API have a resolution of a second, and what a controller says of itself would have to be believed.
 type Observer struct {
-	stop func()
+	// Stop ends the watch.
+	Stop func()
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced after each event
 	seen    map[string]map[string]time.Time
+	last    metav1.Object // of an event
 	err     error
 }
 
-// Observe follows watches until the observer is stopped. The function names the stages that the object of an event has
-// reached; its error ends every Await.
-func Observe(stages func(event watch.EventType, object metav1.Object) ([]string, error), watches ...watch.Interface) *Observer {
+// Stage names the stage that the object of an event has reached, if any.
+type Stage func(event watch.EventType, object metav1.Object) string
+
+// Created is the stage of an object that was added.
+func Created(event watch.EventType, _ metav1.Object) string { return string(event) }
+
+// Observe observes objects of a kind from now on, until the observer is stopped.
+func Observe[L List](ctx context.Context, objects Objects[L], stage Stage) (*Observer, error) {
+	list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	// A busy API server ends watches that are slow; this goes on with another one.
+	w, err := watchtools.NewRetryWatcherWithContext(ctx, list.GetResourceVersion(), &cache.ListWatch{WatchFuncWithContext: objects.Watch})
+	if err != nil {
+		return nil, err
+	}
+	return follow(w, stage), nil
+}
+
+func follow(w watch.Interface, stage Stage) *Observer {
 	o := &Observer{changed: make(chan struct{}), seen: map[string]map[string]time.Time{}}
 	var all sync.WaitGroup
-	for _, w := range watches {
-		all.Go(func() {
-			for event := range w.ResultChan() {
-				o.see(event, time.Now(), stages)
-			}
-			o.fail(errors.New("a watch has ended early"))
-		})
-	}
-	o.stop = func() {
-		for _, w := range watches {
-			w.Stop()
+	all.Go(func() {
+		for event := range w.ResultChan() {
+			o.see(event, time.Now(), stage)
 		}
+		o.fail(errors.New("the watch has ended early"))
+	})
+	o.Stop = func() {
+		w.Stop()
 		all.Wait()
 	}
 	return o
 }
 
-// ObserveCreation observes objects of a kind from now on; the stage is Created.
-func ObserveCreation[L List](ctx context.Context, objects Objects[L]) (*Observer, error) {
-	w, err := Watch(ctx, objects)
-	if err != nil {
-		return nil, err
-	}
-	return Observe(func(event watch.EventType, _ metav1.Object) ([]string, error) {
-		if event == watch.Added {
-			return []string{Created}, nil
-		}
-		return nil, nil
-	}, w), nil
-}
-
-// Created is the stage of an object that exists.
-const Created = "created"
-
-// Stop ends the watches.
-func (o *Observer) Stop() { o.stop() }
-
-func (o *Observer) see(event watch.Event, at time.Time, stages func(watch.EventType, metav1.Object) ([]string, error)) {
+func (o *Observer) see(event watch.Event, at time.Time, stage Stage) {
 	object, isObject := event.Object.(metav1.Object)
 	if !isObject {
-		o.fail(fmt.Errorf("a watch has ended early: %w", apierrors.FromObject(event.Object)))
+		o.fail(fmt.Errorf("the watch has ended early: %w", apierrors.FromObject(event.Object)))
 		return
-	}
-	reached, err := stages(event.Type, object)
-	if err != nil {
-		o.fail(err)
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, stage := range reached {
-		if o.seen[stage] == nil {
-			o.seen[stage] = map[string]time.Time{}
-		}
-		if o.seen[stage][object.GetName()].IsZero() {
-			o.seen[stage][object.GetName()] = at
-		}
+	o.last = object
+	reached := stage(event.Type, object)
+	if o.seen[reached] == nil {
+		o.seen[reached] = map[string]time.Time{}
+	}
+	if o.seen[reached][object.GetName()].IsZero() {
+		o.seen[reached][object.GetName()] = at
 	}
 	o.wake()
 }
@@ -155,36 +132,31 @@ func (o *Observer) wake() {
 	o.changed = make(chan struct{})
 }
 
-// Await waits until n objects have reached a stage. It returns when each was seen there first, by name.
+// Await waits until n objects have reached a stage, unless nothing happens for five minutes. It returns when each was seen
+// there first, by name.
 func (o *Observer) Await(ctx context.Context, stage string, n int) (map[string]time.Time, error) {
 	for {
 		o.mu.Lock()
 		have, changed, err := len(o.seen[stage]), o.changed, o.err
-		o.mu.Unlock()
 		if have >= n {
-			return o.Seen(stage), nil
+			seen := maps.Clone(o.seen[stage])
+			o.mu.Unlock()
+			return seen, nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%d of %d objects are %s: %w", have, n, stage, err)
+		o.mu.Unlock()
+		if err == nil {
+			select {
+			case <-changed:
+				continue
+			case <-ctx.Done():
+				err = context.Cause(ctx)
+			case <-time.After(waitTimeout):
+				err = fmt.Errorf("nothing has happened for %s", waitTimeout)
+			}
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%d of %d objects are %s: %w", have, n, stage, context.Cause(ctx))
-		case <-changed:
-		}
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		last, _ := json.Marshal(o.last) // only for the message
+		return nil, fmt.Errorf("%d of %d objects are %s: %w; seen last: %s", have, n, stage, err, last)
 	}
-}
-
-// Seen returns when objects were first seen in a stage, by name.
-func (o *Observer) Seen(stage string) map[string]time.Time {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return maps.Clone(o.seen[stage])
-}
-
-// Forget makes the observer see all objects anew.
-func (o *Observer) Forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	clear(o.seen)
 }
