@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -59,9 +61,9 @@ func (r *Reconciler) actOnServer(ctx context.Context, vm *v1alpha1.VirtualMachin
 	if !p.acts() {
 		return nil
 	}
-	calling, cancel := context.WithTimeout(ctx, callTimeout)
+	inTime, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	err := r.call(calling, vm, observed, p)
+	err := actions[p.action].do(r, inTime, vm, observed, p)
 	if errors.Is(err, backend.ErrInProgress) && p.action != remove {
 		err = nil
 	}
@@ -75,41 +77,71 @@ func (r *Reconciler) actOnServer(ctx context.Context, vm *v1alpha1.VirtualMachin
 	return nil
 }
 
-func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
-	switch p.action {
-	case claim:
-		return r.claim(ctx, vm, observed)
-	case create:
-		return r.create(ctx, vm, observed)
-	case stop:
-		r.recordStop(vm)
-		return observed.driver.Stop(ctx, observed.id, gracePeriod(vm))
-	case pause:
-		return observed.driver.Pause(ctx, observed.id)
-	case sleep:
-		err := observed.driver.Sleep(ctx, observed.id, p.power.sleep)
-		if observed.server.IsOn() && !errors.Is(err, backend.ErrActive) {
-			r.recordSleep(vm)
-		}
-		return err
-	case resume:
-		return observed.driver.Resume(ctx, observed.id)
-	case restore:
-		return restoreServer(ctx, observed.driver, observed.id, *observed.restore.request)
-	case withdraw:
-		return restoreServer(ctx, observed.driver, observed.id, backend.Restore{})
-	case remove:
-		return r.remove(ctx, vm, observed)
+// actions is what each action does and says. A new one needs a row, and the place in decide that chooses it.
+var actions = map[action]struct {
+	// do carries it out; nil for one that changes nothing but the status.
+	do func(*Reconciler, context.Context, *v1alpha1.VirtualMachine, observation, plan) error
+	// reason and message are Ready meanwhile, unless readyByPlan knows more.
+	reason, message string
+	// failed is the reason of Ready after a failed attempt, if attempts are counted and delayed by a backoff.
+	failed string
+	// isRecorded is true if the status records it at once: the next reconcile depends on that.
+	isRecorded bool
+}{
+	recordEnd:       {isRecorded: true},
+	recordRestart:   {isRecorded: true, reason: v1alpha1.ReasonStopping, message: "The machine is being restarted, as requested by spec.restartedAt"},
+	completeRestart: {isRecorded: true},
+	claim:           {isRecorded: true, do: (*Reconciler).claim},
+	create:          {do: (*Reconciler).create, reason: v1alpha1.ReasonCreating, message: creatingMessage, failed: v1alpha1.ReasonCreateFailed},
+	start:           {do: (*Reconciler).start, reason: v1alpha1.ReasonStarting, message: "The machine is being started", failed: v1alpha1.ReasonPowerFailed},
+	stop:            {do: (*Reconciler).stop, reason: v1alpha1.ReasonStopping, message: "The machine is being stopped"},
+	pause:           {do: calling(Driver.Pause), reason: v1alpha1.ReasonStopping, message: "The machine is being paused"},
+	sleep:           {do: (*Reconciler).sleep, reason: v1alpha1.ReasonFallingAsleep, message: "The memory of the machine is being saved, as requested by "},
+	resume:          {do: calling(Driver.Resume), reason: v1alpha1.ReasonStarting, message: "The machine is being started"},
+	restore:         {do: (*Reconciler).restore, reason: v1alpha1.ReasonRestoring, message: restoringMessage},
+	withdraw:        {do: (*Reconciler).restore},
+	reconfigure:     {do: (*Reconciler).reconfigure},
+	remove:          {do: (*Reconciler).remove},
+}
+
+func (r *Reconciler) stop(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) error {
+	r.recordFirst(r.stops, vm)
+	return observed.driver.Stop(ctx, observed.id, gracePeriod(vm))
+}
+
+// calling is an action that is one call of the driver.
+func calling(call func(Driver, context.Context, backend.Identity) error) func(*Reconciler, context.Context, *v1alpha1.VirtualMachine, observation, plan) error {
+	return func(_ *Reconciler, ctx context.Context, _ *v1alpha1.VirtualMachine, observed observation, _ plan) error {
+		return call(observed.driver, ctx, observed.id)
 	}
+}
+
+func (r *Reconciler) sleep(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
+	err := observed.driver.Sleep(ctx, observed.id, p.power.sleep)
+	if observed.server.IsOn() && !errors.Is(err, backend.ErrActive) {
+		r.mu.Lock()
+		delete(r.wakes, vm.UID)
+		r.mu.Unlock()
+		r.recordFirst(r.sleeps, vm)
+	}
+	return err
+}
+
+func (r *Reconciler) restore(ctx context.Context, _ *v1alpha1.VirtualMachine, observed observation, _ plan) error {
+	return restoreServer(ctx, observed.driver, observed.id, ptr.Deref(observed.restore.request, backend.Restore{})) // none withdraws one
+}
+
+func (r *Reconciler) reconfigure(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) (err error) {
 	machine := newMachine(vm, observed.id)
-	var err error
-	machine.Seed, err = r.seed(ctx, vm)
-	if p.action != start {
-		if err != nil {
-			return err
-		}
-		return observed.driver.Reconfigure(ctx, machine)
+	if machine.Seed, err = r.seed(ctx, vm); err != nil {
+		return err
 	}
+	return observed.driver.Reconfigure(ctx, machine)
+}
+
+func (r *Reconciler) start(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) (err error) {
+	machine := newMachine(vm, observed.id)
+	machine.Seed, err = r.seed(ctx, vm)
 	switch hasRun := observed.server.Run != ""; {
 	case hasRun && (errors.Is(err, errSecretMissing) || errors.Is(err, backend.ErrInvalid)):
 		// The server has the seed of its last start. Its hash stays, so that a spec with another Secret is not taken for applied.
@@ -117,12 +149,14 @@ func (r *Reconciler) call(ctx context.Context, vm *v1alpha1.VirtualMachine, obse
 	case err != nil:
 		return err
 	}
-	r.recordWake(vm, observed)
+	if observed.server.State == backend.StateAsleep {
+		r.recordFirst(r.wakes, vm)
+	}
 	return observed.driver.Start(ctx, machine)
 }
 
 // create creates the server. The VirtualMachine has been claimed before.
-func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
+func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) error {
 	machine := newMachine(vm, observed.id)
 	var err error
 	if machine.Seed, err = r.seed(ctx, vm); err != nil {
@@ -151,7 +185,7 @@ func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.Virtua
 }
 
 // remove deletes the server, and then removes the finalizer.
-func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
+func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) error {
 	options := backend.DeleteOptions{
 		Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain, KeepDisks: retainedDisks(vm.Spec.Disks),
 	}
@@ -174,33 +208,11 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	return nil
 }
 
-// recordSleep records when a server was first told to sleep.
-func (r *Reconciler) recordSleep(vm *v1alpha1.VirtualMachine) {
+// recordFirst records when a server was first told something.
+func (r *Reconciler) recordFirst(times map[types.UID]time.Time, vm *v1alpha1.VirtualMachine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.wakes, vm.UID)
-	if _, found := r.sleeps[vm.UID]; !found {
-		r.sleeps[vm.UID] = r.clock.Now()
-	}
-}
-
-// recordWake records when a server that is asleep was first told to start.
-func (r *Reconciler) recordWake(vm *v1alpha1.VirtualMachine, observed observation) {
-	if observed.server == nil || observed.server.State != backend.StateAsleep {
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, found := r.wakes[vm.UID]; !found {
-		r.wakes[vm.UID] = r.clock.Now()
-	}
-}
-
-// recordStop records when the stop of a server was requested.
-func (r *Reconciler) recordStop(vm *v1alpha1.VirtualMachine) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, found := r.stops[vm.UID]; !found {
-		r.stops[vm.UID] = r.clock.Now()
+	if _, found := times[vm.UID]; !found {
+		times[vm.UID] = r.clock.Now()
 	}
 }

@@ -118,7 +118,7 @@ func isClaimed(vm *v1alpha1.VirtualMachine, observed observation) bool {
 // claim adds the finalizer, which records that there may be a server and its driver. The status
 // written afterwards records the host. Both precede the server, so that it is never lost, and
 // the finalizer is added again if a user has removed it.
-func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
+func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) error {
 	if observed.server == nil {
 		// Do not claim a machine that cannot be created yet.
 		if _, err := r.seed(ctx, vm); err != nil {

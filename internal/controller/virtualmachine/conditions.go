@@ -93,11 +93,7 @@ func summarizeReady(vm *v1alpha1.VirtualMachine, observed observation, p plan, s
 		return not(string(f), "%v", err)
 	case otherFailure:
 		if isFailedAttempt(p, f) {
-			reason := v1alpha1.ReasonPowerFailed
-			if p.action == create {
-				reason = v1alpha1.ReasonCreateFailed
-			}
-			return not(reason, "%v. The next attempt is at %s", err, timestamp(status.StartFailure.RetryAfter.Time))
+			return not(actions[p.action].failed, "%v. The next attempt is at %s", err, timestamp(status.StartFailure.RetryAfter.Time))
 		}
 		if p.action == claim && observed.server == nil {
 			return not(v1alpha1.ReasonCreateFailed, "%v. Keelson retries", err)
@@ -124,29 +120,20 @@ func readyWhileTerminating(observed observation, f failure, actErr error, not fu
 
 // readyByPlan returns Ready when this reconcile had no failure.
 func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, not func(string, string, ...any) metav1.Condition) metav1.Condition {
-	switch {
-	case p.action == create, p.action == claim && server == nil:
-		return not(v1alpha1.ReasonCreating, creatingMessage)
-	}
-	if p.action == sleep && server.State == backend.StateAsleep {
-		return readyByServer(p.power, server, not) // only the options of its sleep change
-	}
+	does := actions[p.action]
 	switch p.action {
-	case start, resume:
-		return not(v1alpha1.ReasonStarting, "The machine is being started")
+	case claim:
+		if server == nil {
+			return not(v1alpha1.ReasonCreating, creatingMessage)
+		}
 	case stop:
 		if server.State == backend.StateUnknown {
-			return not(v1alpha1.ReasonStopping, "The machine is being stopped, although its state is unknown: %s", server.Message)
+			does.message += ", although its state is unknown: " + server.Message
 		}
-		return not(v1alpha1.ReasonStopping, "The machine is being stopped")
-	case pause:
-		return not(v1alpha1.ReasonStopping, "The machine is being paused")
 	case sleep:
-		return not(v1alpha1.ReasonFallingAsleep, "The memory of the machine is being saved, as requested by %s", p.power.by)
-	case restore:
-		return not(v1alpha1.ReasonRestoring, restoringMessage)
-	case recordRestart:
-		return not(v1alpha1.ReasonStopping, "The machine is being restarted, as requested by spec.restartedAt")
+		if does.message += p.power.by; server.State == backend.StateAsleep {
+			does.reason = "" // only the options of its sleep change
+		}
 	case recordEnd, backOff:
 		return readyAfterEnd(server, p, not)
 	case leaveStopped:
@@ -159,6 +146,9 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 	case unreachable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
 			"The state of the machine is unknown: %s. Keelson retries, and creates nothing in the meantime", server.Message)
+	}
+	if does.reason != "" {
+		return not(does.reason, "%s", does.message)
 	}
 	return readyByServer(p.power, server, not)
 }

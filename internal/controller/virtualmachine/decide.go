@@ -91,13 +91,7 @@ type plan struct {
 }
 
 // acts reports whether the plan changes anything other than the status.
-func (p plan) acts() bool {
-	switch p.action {
-	case claim, create, start, stop, pause, sleep, resume, restore, withdraw, reconfigure, remove:
-		return true
-	}
-	return false
-}
+func (p plan) acts() bool { return actions[p.action].do != nil }
 
 // decide returns the next action for vm, given the observation.
 func decide(vm *v1alpha1.VirtualMachine, observed observation, now time.Time) plan {

@@ -78,7 +78,7 @@ func statusDelay(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineSta
 // isUrgent reports whether the status has to be written without a delay.
 func isUrgent(vm *v1alpha1.VirtualMachine, status *v1alpha1.VirtualMachineStatus, p plan, was, is metav1.Condition) bool {
 	power := stablePower(status)
-	return p.action == claim || p.action == recordEnd || p.action == recordRestart || p.action == completeRestart ||
+	return actions[p.action].isRecorded ||
 		hasNewSchedule(vm, status) || hasNewRestore(vm, status) || vm.Status.Phase != status.Phase || was.Status != is.Status || power != "" && power != stablePower(&vm.Status) ||
 		isNews(was, is) || isRefusalNews(vm.Status.Conditions, status.Conditions)
 }

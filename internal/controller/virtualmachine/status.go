@@ -114,7 +114,7 @@ func isRefused(f failure) bool {
 // isFailedAttempt reports whether a call to create or start the server has failed with an
 // error that a retry may fix.
 func isFailedAttempt(p plan, f failure) bool {
-	return f == otherFailure && (p.action == create || p.action == start)
+	return f == otherFailure && actions[p.action].failed != ""
 }
 
 // summarizeFailures counts failures, and resets the count.
