@@ -17,9 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics, flags and events.
@@ -81,17 +80,14 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		return err
 	}
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), o)
-	err = ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
+	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Cluster{}).
 		Watches(&v1alpha1.Kubeconfig{}, watchChildren()).
 		Watches(&v1alpha1.ClusterSnapshot{}, handler.EnqueueRequestsFromMapFunc(r.clustersFrom)).
 		WatchesRawSource(watchSecrets(secrets)).
-		WatchesRawSource(waker.source()).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
+		WatchesRawSource(waker.source())
+	if err := setup.Controller(mgr, Name, options, watches, r); err != nil {
+		return err
 	}
 	register(mgr.GetClient())
 	if err := mgr.Add(&sweeper{r}); err != nil {

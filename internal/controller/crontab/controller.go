@@ -31,9 +31,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics, flags and events.
@@ -87,15 +86,12 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		return err
 	}
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
+	watches := ctrl.NewControllerManagedBy(mgr).
 		Watches(&stablev1.CronTab{}, r.cronTabHandler()).
 		Watches(&batchv1.Job{}, r.jobHandler()).
-		WatchesRawSource(source.Func(r.enqueueDue)).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
+		WatchesRawSource(source.Func(r.enqueueDue))
+	if err := setup.Controller(mgr, Name, options, watches, r); err != nil {
+		return err
 	}
 	if err := mgr.Add(exporter{mgr.GetClient()}); err != nil {
 		return fmt.Errorf("register the metrics of controller %s: %w", Name, err)

@@ -16,10 +16,9 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics and flags.
@@ -59,15 +58,9 @@ func NewReconciler(c client.Client, live client.Reader, o Options) *Reconciler {
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), o)
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
-		For(&v1alpha1.Kubeconfig{}).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
-	}
-	return nil
+	watches := ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.Kubeconfig{})
+	return setup.Controller(mgr, Name, options, watches, r)
 }
 
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=kubeconfigs,verbs=get;list;watch;patch

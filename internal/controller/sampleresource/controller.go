@@ -17,9 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics, flags and events.
@@ -54,16 +53,10 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		return err
 	}
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
+	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&samplev1.SampleResource{}).
-		Watches(&corev1.Pod{}, watchPods(mgr.GetClient())).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
-	}
-	return nil
+		Watches(&corev1.Pod{}, watchPods(mgr.GetClient()))
+	return setup.Controller(mgr, Name, options, watches, r)
 }
 
 // +kubebuilder:rbac:groups=example.com,resources=sampleresources,verbs=get;list;watch

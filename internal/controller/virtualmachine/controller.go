@@ -27,10 +27,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/set"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/snapshot"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/setup"
 	"github.com/keelson-dev/keelson/internal/snapshots"
-	"github.com/keelson-dev/keelson/internal/tracing"
 )
 
 // Name is the name of this controller in logs, metrics, flags and events.
@@ -97,24 +96,20 @@ func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images 
 	if err := errors.Join(disk.Add(mgr, options, drivers), snapshot.Add(mgr, options, drivers), set.Add(mgr, options)); err != nil {
 		return err
 	}
-	build := ctrl.NewControllerManagedBy(mgr)
+	watches := ctrl.NewControllerManagedBy(mgr)
 	if images {
 		if err := image.Add(mgr, options, drivers); err != nil {
 			return err
 		}
-		build.Watches(&v1alpha1.VirtualMachineImage{}, watchImages(mgr.GetClient()))
+		watches.Watches(&v1alpha1.VirtualMachineImage{}, watchImages(mgr.GetClient()))
 	}
-	err := build.
-		Named(Name).
-		For(&v1alpha1.VirtualMachine{}).
+	watches.For(&v1alpha1.VirtualMachine{}).
 		Watches(&v1alpha1.VirtualMachineSnapshot{}, watchSnapshots(mgr.GetClient())).
 		Watches(&corev1.Service{}, watchServices()).
 		Watches(&discoveryv1.EndpointSlice{}, watchServices()).
-		WatchesRawSource(watchServers(drivers)).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
+		WatchesRawSource(watchServers(drivers))
+	if err := setup.Controller(mgr, Name, options, watches, r); err != nil {
+		return err
 	}
 	registerMetrics(mgr.GetClient(), drivers)
 	return nil

@@ -4,7 +4,6 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -19,9 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics and events.
@@ -86,14 +84,11 @@ func NewReconciler(c client.Client, live client.Reader, store Store, recorder ev
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
+	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ClusterSnapshot{}).
-		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor)).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
+		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor))
+	if err := setup.Controller(mgr, Name, options, watches, r); err != nil {
+		return err
 	}
 	register(mgr.GetClient())
 	return nil

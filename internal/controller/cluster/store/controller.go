@@ -3,7 +3,6 @@ package store
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"time"
@@ -17,10 +16,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/objectstore"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics and events.
@@ -66,15 +64,9 @@ func NewReconciler(c client.Client, live client.Reader, files Files, store objec
 func Add(mgr ctrl.Manager, options controller.Options, files Files, store objectstore.Store) error {
 	options.MaxConcurrentReconciles = workers
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), files, store, mgr.GetEventRecorder(Name), clock.RealClock{})
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
-		For(&v1alpha1.ClusterSnapshot{}).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
-	}
-	return nil
+	watches := ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.ClusterSnapshot{})
+	return setup.Controller(mgr, Name, options, watches, r)
 }
 
 // +kubebuilder:rbac:groups=clusterprovisioner.rke.io,resources=clustersnapshots,verbs=get;list;watch;patch

@@ -21,9 +21,8 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics and events.
@@ -77,17 +76,11 @@ func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
 		return err
 	}
 	r := NewReconciler(mgr.GetClient(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
+	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineImage{}).
 		Watches(&v1alpha1.VirtualMachine{}, watchUsers()).
-		WatchesRawSource(watchStore(store)).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
-	}
-	return nil
+		WatchesRawSource(watchStore(store))
+	return setup.Controller(mgr, Name, options, watches, r)
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -15,9 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics and events.
@@ -58,16 +57,10 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 		return err
 	}
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
+	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineSet{}).
-		Watches(&v1alpha1.VirtualMachine{}, watchMachines()).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
-	}
-	return nil
+		Watches(&v1alpha1.VirtualMachine{}, watchMachines())
+	return setup.Controller(mgr, Name, options, watches, r)
 }
 
 // watchMachines enqueues the VirtualMachineSet that controls a machine, and the one that waits for the name of a machine.

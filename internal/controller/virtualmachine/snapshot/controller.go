@@ -4,7 +4,6 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -18,9 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
-	"github.com/keelson-dev/keelson/internal/graceful"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/tracing"
+	"github.com/keelson-dev/keelson/internal/setup"
 )
 
 // Name is the name of this controller in logs, metrics and events.
@@ -61,16 +59,10 @@ func NewReconciler(c client.Client, live client.Reader, store Store, recorder ev
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
 	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
-	err := ctrl.NewControllerManagedBy(mgr).
-		Named(Name).
+	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineSnapshot{}).
-		WatchesRawSource(watchStore(store)).
-		WithOptions(options).
-		Complete(tracing.Reconciler(Name, graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))))
-	if err != nil {
-		return fmt.Errorf("build controller %s: %w", Name, err)
-	}
-	return nil
+		WatchesRawSource(watchStore(store))
+	return setup.Controller(mgr, Name, options, watches, r)
 }
 
 // watchStore enqueues a snapshot that has changed.

@@ -1,0 +1,25 @@
+// Package setup is how all controllers are added to a manager.
+package setup
+
+import (
+	"fmt"
+
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-dev/keelson/internal/graceful"
+	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/tracing"
+)
+
+// Controller adds a controller with these watches to a manager. Its reconciles are traced and logged, and end before the manager does.
+func Controller[T client.Object](mgr ctrl.Manager, name string, options controller.Options, watches *builder.Builder, r reconcile.ObjectReconciler[T]) error {
+	inner := graceful.Reconciler(kube.LogActions(reconcile.AsReconciler(mgr.GetClient(), r)))
+	if err := watches.Named(name).WithOptions(options).Complete(tracing.Reconciler(name, inner)); err != nil {
+		return fmt.Errorf("build controller %s: %w", name, err)
+	}
+	return nil
+}
