@@ -111,7 +111,7 @@ func TestLongFullVolume(t *testing.T) {
 	filler := filepath.Join(data, "filler")
 	fillUp(t, filler)
 	isHalted := func() bool { return strings.Contains(m.halted(), "the volume of the data disk is full") }
-	m.types("dd if=/dev/zero of=/dev/disk/by-id/virtio-data bs=1M count=20 conv=fsync; echo first-$((40+2))")
+	m.types("dd if=/dev/zero of=/dev/vdc bs=1M count=20 conv=fsync; echo first-$((40+2))")
 	harness.Eventually(t, "the guest is halted", isHalted)
 	if m.isReady() {
 		t.Error("a guest that is halted is ready")
@@ -124,7 +124,7 @@ func TestLongFullVolume(t *testing.T) {
 	m.awaitReady()
 
 	fillUp(t, filler)
-	m.types("dd if=/dev/zero of=/dev/disk/by-id/virtio-data bs=1M seek=20 count=20; echo x")
+	m.types("dd if=/dev/zero of=/dev/vdc bs=1M seek=20 count=20; echo x")
 	harness.Eventually(t, "the guest is halted", isHalted)
 	m.stop()
 	if err := os.Truncate(filler, 1<<20); err != nil {
