@@ -59,11 +59,11 @@ func TestDriverOf(t *testing.T) {
 
 // addDriver adds a second driver to the manager, and returns it.
 func (w *fixture) addDriver() *fake.Driver {
-	other := fake.New(fake.Options{Clock: w.clock, BootTime: -1})
+	other := fake.New(fake.Options{Clock: w.Clock, BootTime: -1})
 	w.Reconciler.drivers = NewDrivers([]string{fake.Name, "other"}, map[string]Opener{
 		fake.Name: func() (Driver, error) { return w.backend, nil },
 		"other":   func() (Driver, error) { return other, nil },
-	}, w.clock)
+	}, w.Clock)
 	return other
 }
 
@@ -71,25 +71,25 @@ func TestEditedFinalizerMakesNoSecondServer(t *testing.T) {
 	w := newFixture(t)
 	other := w.addDriver()
 	w.createReady()
-	w.change(finalizers(otherFinalizer))
+	w.Change(finalizers(otherFinalizer))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonDriverConflict)
 	if got := w.events(); !slices.Equal(got, []string{"Warning DriverConflict"}) {
 		t.Errorf("events: %v", got)
 	}
-	w.change(finalizers(fakeFinalizer))
+	w.Change(finalizers(fakeFinalizer))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 
-	w.change(finalizers(otherFinalizer))
-	w.remove()
+	w.Change(finalizers(otherFinalizer))
+	w.Delete()
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonDriverConflict)
 	w.expectCalls()
 	uid := w.uid()
-	w.change(finalizers()) // as the condition advises
-	if servers := w.backend.UIDs(); !w.isGone() || !slices.Equal(servers, []types.UID{uid}) {
-		t.Fatalf("gone: %t, servers: %v", w.isGone(), servers)
+	w.Change(finalizers()) // as the condition advises
+	if servers := w.backend.UIDs(); !w.IsGone() || !slices.Equal(servers, []types.UID{uid}) {
+		t.Fatalf("gone: %t, servers: %v", w.IsGone(), servers)
 	}
 	w.collectOrphans(t.Context())
 	if servers := w.backend.UIDs(); len(servers) > 0 {
@@ -103,11 +103,11 @@ func TestEditedFinalizerMakesNoSecondServer(t *testing.T) {
 func TestRemovedFinalizerComesBack(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	w.change(finalizers("example.com/mine"))
+	w.Change(finalizers("example.com/mine"))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls()
-	if got := w.vm().Finalizers; !slices.Equal(got, []string{"example.com/mine", fakeFinalizer}) {
+	if got := w.Object().Finalizers; !slices.Equal(got, []string{"example.com/mine", fakeFinalizer}) {
 		t.Errorf("finalizers: %v", got)
 	}
 }
@@ -116,16 +116,16 @@ func TestRemovedFinalizerComesBack(t *testing.T) {
 func TestFinalizerRemovedDuringTheDeletion(t *testing.T) {
 	w := newFixture(t)
 	w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = v1alpha1.DiskRetain })
-	w.change(finalizers("example.com/mine", fakeFinalizer))
-	w.remove()
-	w.change(finalizers("example.com/mine"))
+	w.Change(finalizers("example.com/mine", fakeFinalizer))
+	w.Delete()
+	w.Change(finalizers("example.com/mine"))
 	w.reconcileUntilStable()
 	if servers, kept := w.backend.UIDs(), w.backend.Kept(); len(servers) > 0 || len(kept) != 1 {
 		t.Errorf("servers: %v, disks that were kept: %v", servers, kept)
 	}
 	w.expectCalls("Delete")
-	w.change(finalizers())
-	if !w.isGone() {
+	w.Change(finalizers())
+	if !w.IsGone() {
 		t.Error("it is not gone")
 	}
 }

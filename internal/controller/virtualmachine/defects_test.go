@@ -26,11 +26,11 @@ func TestDefectFinalizerOnlyAfterTheServerExisted(t *testing.T) {
 	w := newFixture(t)
 	w.create()
 	w.backend.Fail("Create", errors.New("killed"))
-	w.reconcile()
-	if got := w.vm().Finalizers; !slices.Equal(got, []string{"fake.cloudnative.tw/server"}) {
+	w.ReconcileOnce()
+	if got := w.Object().Finalizers; !slices.Equal(got, []string{"fake.cloudnative.tw/server"}) {
 		t.Errorf("the finalizers at the call to create are %v", got)
 	}
-	if got := w.wrote(); len(got) == 0 || got[0] != (harness.Request{Verb: "patch"}) {
+	if got := w.Wrote(); len(got) == 0 || got[0] != (harness.Request{Verb: "patch"}) {
 		t.Errorf("the first write is not that of the finalizer: %v", got)
 	}
 }
@@ -42,7 +42,7 @@ func TestDefectStuckInCreatingAfterACrash(t *testing.T) {
 	w.reconcileUntilStable()
 	w.backend.Lose(w.uid()) // the driver was killed with the manager, in the middle
 	w.backend.Release(backend.TaskCreate)
-	w.restart()
+	w.Restart()
 	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
@@ -56,9 +56,9 @@ func TestDefectDeletionIgnoredInCreatingAndFailed(t *testing.T) {
 		w.create()
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonCreating)
-		w.remove()
+		w.Delete()
 		w.reconcileUntilStable()
-		if !w.isGone() || len(w.backend.UIDs()) > 0 {
+		if !w.IsGone() || len(w.backend.UIDs()) > 0 {
 			t.Error("it is not deleted")
 		}
 	})
@@ -68,9 +68,9 @@ func TestDefectDeletionIgnoredInCreatingAndFailed(t *testing.T) {
 		w.create()
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
-		w.remove()
+		w.Delete()
 		w.reconcileUntilStable()
-		if !w.isGone() || len(w.backend.UIDs()) > 0 {
+		if !w.IsGone() || len(w.backend.UIDs()) > 0 {
 			t.Error("it is not deleted")
 		}
 	})
@@ -82,10 +82,10 @@ func TestDefectNamesClashAcrossNamespacesAndBySubstring(t *testing.T) {
 	w.createReady()
 	other.createReady()
 	longer := newVM()
-	longer.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: "vm10"}
-	w.do(w.client.Create(t.Context(), longer))
+	longer.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: "vm10"}
+	w.Do(w.Client.Create(t.Context(), longer))
 	for range 2 { // it is claimed, and created
-		w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(longer), longer))
+		w.Do(w.Client.Get(t.Context(), client.ObjectKeyFromObject(longer), longer))
 		if _, err := w.Reconcile(t.Context(), longer); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +95,7 @@ func TestDefectNamesClashAcrossNamespacesAndBySubstring(t *testing.T) {
 	}
 	kept := []types.UID{other.uid(), longer.UID}
 	slices.Sort(kept)
-	w.remove()
+	w.Delete()
 	w.reconcileUntilStable()
 	if got := w.backend.UIDs(); !slices.Equal(got, kept) {
 		t.Errorf("after the deletion of one, there are %v, want %v", got, kept)
@@ -114,11 +114,11 @@ func TestDefectStoppedServersInvisible(t *testing.T) {
 	w := newFixture(t)
 	w.createReady(policy(v1alpha1.RestartNever))
 	w.backend.Crash(w.uid(), backend.CauseGuestShutdown, "")
-	w.restart()
+	w.Restart()
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestStopped)
 	w.expectCalls()
-	if got := w.vm().Status.Server.State; got != v1alpha1.ServerStopped {
+	if got := w.Object().Status.Server.State; got != v1alpha1.ServerStopped {
 		t.Errorf("the state is %q", got)
 	}
 }
@@ -127,15 +127,15 @@ func TestDefectStatusWrittenWithAFullUpdate(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	w.backend.SetUsage(w.uid(), 90, 90)
-	stale := w.vm()
-	w.change(withAction(v1alpha1.ActionPaused))
+	stale := w.Object()
+	w.Change(withAction(v1alpha1.ActionPaused))
 	if result, err := w.Reconcile(t.Context(), stale); err != nil || result.RequeueAfter == 0 {
 		t.Errorf("Reconcile returns %v, %v", result, err)
 	}
-	if got := w.vm().Spec.Action; got != v1alpha1.ActionPaused {
+	if got := w.Object().Spec.Action; got != v1alpha1.ActionPaused {
 		t.Errorf("a write of the status has set spec.action to %s", got)
 	}
-	for _, request := range w.wrote() {
+	for _, request := range w.Wrote() {
 		if request.Verb == "update" && request.Subresource != "status" {
 			t.Errorf("the object was written as a whole: %v", request)
 		}
@@ -145,10 +145,10 @@ func TestDefectStatusWrittenWithAFullUpdate(t *testing.T) {
 func TestDefectDeletedKeyRequeuedForEver(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	w.remove()
+	w.Delete()
 	w.reconcileUntilStable()
-	wrapped := reconcile.AsReconciler(w.client, w.Reconciler)
-	key := client.ObjectKey{Namespace: w.namespace, Name: "vm"}
+	wrapped := reconcile.AsReconciler(w.Client, w.Reconciler)
+	key := client.ObjectKey{Namespace: w.Namespace, Name: "vm"}
 	result, err := wrapped.Reconcile(t.Context(), reconcile.Request{NamespacedName: key})
 	if err != nil || result.RequeueAfter != 0 {
 		t.Errorf("the key of an object that is gone: %v, %v", result, err)
@@ -165,7 +165,7 @@ func TestDefectDeathWhileActiveNeitherRestartedNorReported(t *testing.T) {
 	counted.Take()
 	w.backend.Crash(w.uid(), backend.CauseHost, "signal 9")
 	w.eventually("it is started again", func() bool {
-		return w.vm().Status.Restarts == 1 && w.hasReason(v1alpha1.ReasonGuestBooting)
+		return w.Object().Status.Restarts == 1 && w.hasReason(v1alpha1.ReasonGuestBooting)
 	})
 	if got := counted.Take()[http.MethodPut]; got > 3 {
 		t.Errorf("%d writes of the status for one restart", got)
@@ -176,10 +176,10 @@ func TestDefectNoDeadlines(t *testing.T) {
 	w := newFixture(t)
 	w.create()
 	driver := &deadlines{Driver: w.backend}
-	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return driver, nil }}, w.clock)
-	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
+	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return driver, nil }}, w.Clock)
+	w.Reconciler = NewReconciler(w.Client, w.Client, w.drivers, w.Recorder, w.Clock)
 	w.reconcileUntilStable()
-	w.remove()
+	w.Delete()
 	w.reconcileUntilStable()
 	if driver.with == 0 || driver.without > 0 {
 		t.Errorf("%d calls of the driver had a deadline, %d had none", driver.with, driver.without)

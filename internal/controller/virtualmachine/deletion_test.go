@@ -19,10 +19,10 @@ func TestDiskPolicy(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			w := newFixture(t)
 			w.createReady(func(vm *v1alpha1.VirtualMachine) { vm.Spec.DiskPolicy = policy })
-			w.remove()
+			w.Delete()
 			w.reconcileUntilStable()
-			if !w.isGone() || len(w.backend.Kept()) != want {
-				t.Errorf("gone: %t, disks that were kept: %d, want %d", w.isGone(), len(w.backend.Kept()), want)
+			if !w.IsGone() || len(w.backend.Kept()) != want {
+				t.Errorf("gone: %t, disks that were kept: %d, want %d", w.IsGone(), len(w.backend.Kept()), want)
 			}
 		})
 	}
@@ -32,12 +32,12 @@ func TestOrphansAreDeleted(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	cluster, err := w.cluster.UID(t.Context())
-	w.do(err)
-	orphan := backend.Machine{Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster}}
-	earlier := backend.Machine{Identity: backend.Identity{UID: "earlier", Namespace: w.namespace, Name: "vm", Cluster: cluster}}
-	foreign := backend.Machine{Identity: backend.Identity{UID: "foreign", Namespace: w.namespace, Name: "gone", Cluster: "other"}}
+	w.Do(err)
+	orphan := backend.Machine{Identity: backend.Identity{UID: "gone", Namespace: w.Namespace, Name: "gone", Cluster: cluster}}
+	earlier := backend.Machine{Identity: backend.Identity{UID: "earlier", Namespace: w.Namespace, Name: "vm", Cluster: cluster}}
+	foreign := backend.Machine{Identity: backend.Identity{UID: "foreign", Namespace: w.Namespace, Name: "gone", Cluster: "other"}}
 	for _, machine := range []backend.Machine{orphan, earlier, foreign} {
-		w.do(w.backend.Create(t.Context(), machine))
+		w.Do(w.backend.Create(t.Context(), machine))
 	}
 	w.collectOrphans(t.Context())
 	got := fmt.Sprint(w.backend.UIDs())
@@ -50,7 +50,7 @@ func TestOrphansAreDeleted(t *testing.T) {
 	if diff := cmp.Diff([]string{"Warning OrphanDeleted", "Warning OrphanDeleted"}, w.events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	statuscheck.Verify(t, w.vm())
+	statuscheck.Verify(t, w.Object())
 }
 
 // No server is deleted unless the API server confirms that the object is gone and that it is the same cluster.
@@ -59,16 +59,16 @@ func TestOrphansAreKeptInDoubt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			cluster, err := w.cluster.UID(t.Context()) // as of the creation of the server
-			w.do(err)
-			w.do(w.backend.Create(t.Context(), backend.Machine{
-				Identity: backend.Identity{UID: "gone", Namespace: w.namespace, Name: "gone", Cluster: cluster},
+			w.Do(err)
+			w.Do(w.backend.Create(t.Context(), backend.Machine{
+				Identity: backend.Identity{UID: "gone", Namespace: w.Namespace, Name: "gone", Cluster: cluster},
 			}))
-			w.live = interceptor.NewClient(w.api, funcs)
+			w.live = interceptor.NewClient(w.Client, funcs)
 			w.collectOrphans(t.Context())
 			if there, told := w.backend.UIDs(), w.events(); len(there) != 1 || len(told) != 0 {
 				t.Errorf("there are the servers %v, want one; events: %v", there, told)
 			}
-			w.live = w.api
+			w.live = w.Client
 			w.collectOrphans(t.Context())
 			if there := w.backend.UIDs(); len(there) != 0 {
 				t.Errorf("the servers %v are left after the doubt was resolved", there)

@@ -84,13 +84,13 @@ func TestDisksChange(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	size := resource.MustParse("1Gi")
-	w.change(func(vm *v1alpha1.VirtualMachine) {
+	w.Change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Disks = []v1alpha1.Disk{{Name: "data", Size: &size}, {Name: "kept", Size: &size, DeletePolicy: v1alpha1.DiskRetain}}
 	})
 	w.reconcileUntilStable()
 	w.expectCalls("Reconfigure")
 	ready := func() string {
-		condition := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionDisksReady)
+		condition := meta.FindStatusCondition(w.Object().Status.Conditions, v1alpha1.ConditionDisksReady)
 		return string(condition.Status) + " " + condition.Reason
 	}
 	if got := ready(); got != "True DisksUpToDate" {
@@ -110,10 +110,10 @@ func TestDisksChange(t *testing.T) {
 	if got := ready(); got != "True DisksUpToDate" {
 		t.Errorf("DisksReady is %s", got)
 	}
-	statuscheck.Verify(t, w.vm())
-	w.remove()
+	statuscheck.Verify(t, w.Object())
+	w.Delete()
 	w.reconcileUntilStable()
-	if kept := w.backend.Kept(); !w.isGone() || len(kept) != 1 || kept[0].Path != "kept" {
-		t.Errorf("gone: %t, disks that were kept: %+v", w.isGone(), kept)
+	if kept := w.backend.Kept(); !w.IsGone() || len(kept) != 1 || kept[0].Path != "kept" {
+		t.Errorf("gone: %t, disks that were kept: %+v", w.IsGone(), kept)
 	}
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 // A stale cache that still has a deleted object leads to no server.
 func TestACacheThatIsBehindMakesNoServer(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	stale := w.vm()
-	w.remove()
+	stale := w.Object()
+	w.Delete()
 	w.reconcileUntilStable()
 	w.backend.Calls()
 	for range 3 {
@@ -37,130 +37,84 @@ func TestACacheThatIsBehindCountsACrashOnce(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	w.backend.Crash(w.uid(), backend.CauseHost, "")
-	stale := w.vm()
-	w.reconcile()
+	stale := w.Object()
+	w.ReconcileOnce()
 	for range 3 {
 		if _, err := w.Reconcile(t.Context(), stale.DeepCopy()); err != nil {
 			t.Errorf("Reconcile: %v", err)
 		}
 	}
 	w.reconcileUntilStable()
-	if got := w.vm().Status.Restarts; got != 1 {
+	if got := w.Object().Status.Restarts; got != 1 {
 		t.Errorf("one crash counts as %d", got)
 	}
 }
 
-// scenarios are events in the life of a VirtualMachine, and its expected final state.
-var scenarios = []struct {
-	name   string
-	ready  bool // whether the machine is ready before the event
-	happen func(*fixture)
-	reason string
-	check  func(*fixture) bool
-}{
-	{"it was created", false, func(*fixture) {}, v1alpha1.ReasonGuestReady, nil},
-	{
-		"the guest crashed", true,
-		func(w *fixture) { w.backend.Crash(w.uid(), backend.CauseGuestPanic, "") },
-		v1alpha1.ReasonGuestReady, func(w *fixture) bool { return w.vm().Status.Restarts == 1 },
-	},
-	{
-		"a restart was asked for", true,
-		func(w *fixture) { w.change(restartedAt(w.clock.Now())) },
-		v1alpha1.ReasonGuestReady, func(w *fixture) bool {
-			return w.vm().Status.LastRestartTime != nil && w.vm().Status.Server.Run == "run-2"
-		},
-	},
-	{
-		"it was stopped", true,
-		func(w *fixture) { w.change(withAction(v1alpha1.ActionStopped)) }, v1alpha1.ReasonStopped, nil,
-	},
-	{
-		"the server vanished", true,
-		func(w *fixture) { w.backend.Lose(w.uid()) }, v1alpha1.ReasonGuestReady, nil,
-	},
-	{
-		"it was deleted", true, func(w *fixture) { w.remove() }, "", nil,
-	},
-	{
-		"it was deleted before it had a server", false, func(w *fixture) { w.remove() }, "", nil,
-	},
-}
-
-// A process is killed at each write, or the write fails: the next process reaches the state
-// of an undisturbed one.
-func TestKilledAtAnyWrite(t *testing.T) {
-	type killed struct{}
-	for _, fault := range []struct {
+// TestStories tells what happens to a VirtualMachine. In the end it has one server and the state that it asks for, or both
+// are gone.
+func TestStories(t *testing.T) {
+	createReady := func(w *fixture) { w.createReady() }
+	hasRestarted := func(w *fixture) bool { return w.Object().Status.Restarts == 1 }
+	hasRunTwice := func(w *fixture) bool {
+		status := w.Object().Status
+		return status.LastRestartTime != nil && status.Server.Run == "run-2"
+	}
+	table := stories.Table[*fixture]{New: startFixture, Steps: 12, Always: (*fixture).expectOneServer, Finish: func(w *fixture) {
+		w.reconcileUntilStable()
+		if !w.IsGone() {
+			w.backend.Boot(w.uid())
+			w.reconcileUntilStable()
+		}
+	}}
+	for _, story := range []struct {
 		name   string
-		moment harness.Moment
-		raise  func() error
+		before func(*fixture)
+		happen func(*fixture)
+		reason string // empty if it is gone
+		check  func(*fixture) bool
 	}{
-		{"killed before a write", harness.Before, func() error { panic(killed{}) }},
-		{"killed after a write", harness.After, func() error { panic(killed{}) }},
-		{"a write is lost", harness.Before, func() error { return errLost }},
-		{"the answer to a write is lost", harness.After, func() error { return errLost }},
+		{"it was created", nil, func(w *fixture) { w.create() }, v1alpha1.ReasonGuestReady, nil},
+		{
+			"the guest crashed", createReady, func(w *fixture) { w.backend.Crash(w.uid(), backend.CauseGuestPanic, "") },
+			v1alpha1.ReasonGuestReady, hasRestarted,
+		},
+		{
+			"a restart was asked for", createReady, func(w *fixture) { w.Change(restartedAt(w.Clock.Now())) },
+			v1alpha1.ReasonGuestReady, hasRunTwice,
+		},
+		{"it was stopped", createReady, func(w *fixture) { w.Change(withAction(v1alpha1.ActionStopped)) }, v1alpha1.ReasonStopped, nil},
+		{"the server vanished", createReady, func(w *fixture) { w.backend.Lose(w.uid()) }, v1alpha1.ReasonGuestReady, nil},
+		{"it was deleted", createReady, (*fixture).Delete, "", nil},
+		{"it was deleted before it had a server", func(w *fixture) { w.create() }, (*fixture).Delete, "", nil},
 	} {
-		for _, story := range scenarios {
-			t.Run(fault.name+", "+story.name, func(t *testing.T) {
-				w := newFixture(t)
-				for step := 0; ; step++ {
-					w.backend.Forget()
-					if story.ready {
-						w.createReady()
-					} else {
-						w.create()
+		table.Stories = append(table.Stories, stories.Story[*fixture]{
+			Name: story.name, Before: story.before, Happen: story.happen,
+			End: func(w *fixture) {
+				if story.reason != "" {
+					w.expect(v1alpha1.PhaseActive, isTrue, story.reason)
+					if story.check != nil && !story.check(w) {
+						w.Errorf("status %+v", w.Object().Status)
 					}
-					story.happen(w)
-					faulty, reached := harness.OnWrite(w.client, step, fault.moment, fault.raise)
-					w.useClient(faulty)
-					func() {
-						defer func() {
-							if r := recover(); r != nil && r != any(killed{}) {
-								panic(r)
-							}
-						}()
-						for range 12 {
-							if w.isGone() {
-								return
-							}
-							result, _ := w.Reconcile(t.Context(), w.vm())
-							w.advance(min(result.RequeueAfter, taskCheckInterval))
-						}
-					}()
-					w.restart()
-					w.finishScenario(step, story.reason, story.check)
-					if !reached() {
-						return
+					if got := w.backend.UIDs(); len(got) != 1 || got[0] != w.uid() {
+						w.Errorf("the servers are %v", got)
 					}
+					w.Delete()
+					w.reconcileUntilStable()
 				}
-			})
-		}
+				if !w.IsGone() || len(w.backend.UIDs()) > 0 {
+					w.Errorf("it is not gone: servers %v", w.backend.UIDs())
+				}
+			},
+		})
 	}
+	table.Run(t)
 }
 
-// finishScenario completes a scenario, checks the final state, and cleans up.
-func (w *fixture) finishScenario(step int, reason string, check func(*fixture) bool) {
+// expectOneServer fails the test if there is a server too many, or one that nothing would delete.
+func (w *fixture) expectOneServer() {
 	w.Helper()
-	w.reconcileUntilStable()
-	if reason == "" {
-		if !w.isGone() || len(w.backend.UIDs()) > 0 {
-			w.Fatalf("step %d: it is not gone: servers %v", step, w.backend.UIDs())
-		}
-		return
-	}
-	w.backend.Boot(w.uid())
-	w.reconcileUntilStable()
-	w.expect(v1alpha1.PhaseActive, isTrue, reason)
-	if check != nil && !check(w) {
-		w.Fatalf("step %d: status %+v", step, w.vm().Status)
-	}
-	if got := w.backend.UIDs(); len(got) != 1 || got[0] != w.uid() {
-		w.Fatalf("step %d: the servers are %v", step, got)
-	}
-	w.remove()
-	w.reconcileUntilStable()
-	if !w.isGone() || len(w.backend.UIDs()) > 0 {
-		w.Fatalf("step %d: it is not gone: servers %v", step, w.backend.UIDs())
+	servers := w.backend.UIDs()
+	if len(servers) > 1 || len(servers) == 1 && (w.IsGone() || len(w.Object().Finalizers) == 0) {
+		w.Errorf("the servers are %v; the VirtualMachine is gone: %t", servers, w.IsGone())
 	}
 }

@@ -7,39 +7,29 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/retry"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
 
-// fixture has a namespace in an API server, an in-memory backend, and a Reconciler that the
-// test calls directly.
+// fixture is a VirtualMachine named vm, with an in-memory backend.
 type fixture struct {
-	*testing.T
-	namespace string
-	client    client.WithWatch
-	// api reads from the API server, not from a cache.
-	api      client.WithWatch
-	clock    *clocktesting.FakeClock
-	recorder *events.FakeRecorder
-	backend  *fake.Driver
-	drivers  *Drivers
-	// writes are the write requests since the last call of wrote.
-	writes []harness.Request
+	*stories.World[*v1alpha1.VirtualMachine]
 	*Reconciler
+	backend *fake.Driver
+	drivers *Drivers
 }
 
 // newFixture returns a new fixture; tests run in parallel. Guests respond only when the test
@@ -47,46 +37,43 @@ type fixture struct {
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	scheme := harness.Scheme(t, v1alpha1.AddToScheme)
-	api, err := client.NewWithWatch(env.Config(t), client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatalf("Build a client: %v", err)
-	}
-	w := &fixture{
-		T:         t,
-		namespace: env.Namespace(t),
-		client:    harness.Client(t, env.Config(t), scheme),
-		api:       api,
-		// The API server sets deletion timestamps with this clock, too.
-		clock:    clocktesting.NewFakeClock(time.Now()),
-		recorder: events.NewFakeRecorder(100),
-	}
-	w.backend = fake.New(fake.Options{Clock: w.clock, BootTime: -1})
-	w.restart()
+	return startFixture(t, stories.Server)
+}
+
+func startFixture(t *testing.T, api stories.API) *fixture {
+	t.Helper()
+	w := emptyFixture(t, api)
+	w.backend = fake.New(fake.Options{Clock: w.Clock, BootTime: -1})
+	w.Restart()
 	return w
 }
 
-// restart replaces the manager with a new one without state. The backend keeps running.
-func (w *fixture) restart() { w.useClient(w.client) }
-
-// useClient restarts the manager with another client.
-func (w *fixture) useClient(c client.WithWatch) {
-	counted := harness.Observe(c, func(request harness.Request) error {
-		if request.IsWrite() {
-			w.writes = append(w.writes, request)
-		}
-		return nil
-	}, func(harness.Request) error { return nil })
-	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return w.backend, nil }}, w.clock)
-	w.Reconciler = NewReconciler(counted, w.api, w.drivers, w.recorder, w.clock)
+func emptyFixture(t *testing.T, api stories.API) *fixture {
+	t.Helper()
+	w := &fixture{World: stories.New[*v1alpha1.VirtualMachine](t, api, stories.Options{
+		Name: "vm", AddToScheme: v1alpha1.AddToScheme,
+		// The API server has this one itself.
+		Indexes: []kube.Index{{Field: "metadata.name", Keys: func(o client.Object) []string { return []string{o.GetName()} }}},
+		Cached:  []client.ObjectList{&v1alpha1.VirtualMachineList{}},
+		Now:     time.Now(), // the API server sets deletion timestamps with this clock, too
+	})}
+	if api == stories.Memory { // which has no namespaces
+		w.Do(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}))
+	}
+	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.VirtualMachine] {
+		w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return w.backend, nil }}, w.Clock)
+		w.Reconciler = NewReconciler(cached, live, w.drivers, w.Recorder, w.Clock)
+		return w // tests replace the Reconciler
+	}
+	return w
 }
 
 // create creates the VirtualMachine vm.
 func (w *fixture) create(changes ...change) {
 	w.Helper()
 	vm := newVM(changes...)
-	vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: vm.Name}
-	w.do(w.client.Create(w.Context(), vm))
+	vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: vm.Name}
+	w.Do(w.Client.Create(w.Context(), vm))
 }
 
 // createReady creates the VirtualMachine vm and boots its guest.
@@ -98,89 +85,26 @@ func (w *fixture) createReady(changes ...change) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, metav1.ConditionTrue, v1alpha1.ReasonGuestReady)
 	w.events()
-	w.wrote()
+	w.Wrote()
 	w.backend.Calls()
 }
 
-// vm returns the VirtualMachine vm.
-func (w *fixture) vm() *v1alpha1.VirtualMachine {
-	w.Helper()
-	vm := &v1alpha1.VirtualMachine{}
-	w.do(w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm"}, vm))
-	return vm
-}
-
-func (w *fixture) uid() types.UID {
-	w.Helper()
-	return w.vm().UID
-}
-
-// isGone reports whether the VirtualMachine vm is gone.
-func (w *fixture) isGone() bool {
-	w.Helper()
-	err := w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "vm"}, &v1alpha1.VirtualMachine{})
-	w.do(client.IgnoreNotFound(err))
-	return err != nil
-}
-
-// change changes the VirtualMachine vm.
-func (w *fixture) change(change change) {
-	w.Helper()
-	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		vm := w.vm()
-		change(vm)
-		return w.client.Update(w.Context(), vm)
-	}))
-}
-
-// remove deletes the VirtualMachine vm.
-func (w *fixture) remove() {
-	w.Helper()
-	w.do(w.client.Delete(w.Context(), w.vm()))
-}
-
-// reconcile reconciles the VirtualMachine vm once.
-func (w *fixture) reconcile() reconcile.Result {
-	w.Helper()
-	result, err := w.Reconcile(w.Context(), w.vm())
-	if err != nil {
-		w.Fatalf("Reconcile: %v", err)
-	}
-	return result
-}
+func (w *fixture) uid() types.UID { return w.Object().UID }
 
 // reconcileUntilStable reconciles the VirtualMachine vm, advancing the clock by short delays of
 // the status, until a reconcile does nothing.
 func (w *fixture) reconcileUntilStable() {
 	w.Helper()
-	for range 40 {
-		if w.isGone() {
-			return
-		}
-		before, calls := len(w.writes), w.backend.CallCount()
-		result := w.reconcile()
-		short := result.RequeueAfter > 0 && result.RequeueAfter <= 5*time.Second
-		if len(w.writes) == before && w.backend.CallCount() == calls && !short {
-			return
-		}
-		if short {
-			w.advance(result.RequeueAfter)
-		}
+	for calls := -1; calls != w.backend.CallCount(); {
+		calls = w.backend.CallCount()
+		w.Settle()
 	}
-	w.Fatalf("Still busy after 40 reconciles: %v; %+v", w.writes, w.vm().Status)
-}
-
-// wrote returns the write requests since the last call.
-func (w *fixture) wrote() []harness.Request {
-	writes := w.writes
-	w.writes = nil
-	return writes
 }
 
 // events returns the reasons of the events since the last call.
 func (w *fixture) events() []string {
 	var reasons []string
-	for _, event := range harness.Events(w.recorder) {
+	for _, event := range w.Events() {
 		reasons = append(reasons, strings.Join(strings.Fields(event)[:2], " "))
 	}
 	return reasons
@@ -190,7 +114,7 @@ func (w *fixture) events() []string {
 // reason.
 func (w *fixture) expect(phase v1alpha1.Phase, status metav1.ConditionStatus, reason string) {
 	w.Helper()
-	vm := w.vm()
+	vm := w.Object()
 	statuscheck.Verify(w, vm)
 	type summary struct {
 		Phase  v1alpha1.Phase
@@ -215,16 +139,6 @@ func (w *fixture) expectCalls(want ...string) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		w.Errorf("calls of the driver (-want +got):\n%s", diff)
-	}
-}
-
-// advance advances the clock.
-func (w *fixture) advance(duration time.Duration) { w.clock.SetTime(w.clock.Now().Add(duration)) }
-
-func (w *fixture) do(err error) {
-	w.Helper()
-	if err != nil {
-		w.Fatal(err)
 	}
 }
 

@@ -25,10 +25,10 @@ func (w *fixture) gold(namespace string, allowed ...string) *v1alpha1.VirtualMac
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "gold"},
 		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web", AllowedNamespaces: allowed},
 	}
-	w.do(w.client.Create(w.Context(), s))
-	s.Status.TakenAt, s.Status.Host = &metav1.Time{Time: w.clock.Now()}, &v1alpha1.Host{Driver: fake.Name, ID: fake.Name, Name: fake.Name}
+	w.Do(w.Client.Create(w.Context(), s))
+	s.Status.TakenAt, s.Status.Host = &metav1.Time{Time: w.Clock.Now()}, &v1alpha1.Host{Driver: fake.Name, ID: fake.Name, Name: fake.Name}
 	meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSnapshotTaken, Message: "taken"})
-	w.do(w.client.Status().Update(w.Context(), s))
+	w.Do(w.Client.Status().Update(w.Context(), s))
 	return s
 }
 
@@ -45,14 +45,14 @@ func TestMachineOfASnapshotOfAnotherNamespace(t *testing.T) {
 	w.create(madeOf(shared, "gold"))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonImageMissing)
-	missing := w.vm().Status.Reason
-	if !strings.Contains(missing, "add "+w.namespace+" to its spec.allowedNamespaces") {
+	missing := w.Object().Status.Reason
+	if !strings.Contains(missing, "add "+w.Namespace+" to its spec.allowedNamespaces") {
 		t.Errorf("the reason is %q", missing)
 	}
 	gold := w.gold(shared, "other", shared)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonImageMissing)
-	if got := w.vm().Status.Reason; got != missing {
+	if got := w.Object().Status.Reason; got != missing {
 		t.Errorf("the reason tells that there is a snapshot: %q, was %q", got, missing)
 	}
 	w.expectCalls()
@@ -60,7 +60,7 @@ func TestMachineOfASnapshotOfAnotherNamespace(t *testing.T) {
 	wakes := func() []reconcile.Request {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer queue.ShutDown()
-		watchSnapshots(w.client).Update(t.Context(), event.UpdateEvent{ObjectOld: gold, ObjectNew: gold}, queue)
+		watchSnapshots(w.Client).Update(t.Context(), event.UpdateEvent{ObjectOld: gold, ObjectNew: gold}, queue)
 		var all []reconcile.Request
 		for queue.Len() > 0 {
 			request, _ := queue.Get()
@@ -71,9 +71,9 @@ func TestMachineOfASnapshotOfAnotherNamespace(t *testing.T) {
 	if got := wakes(); len(got) > 0 {
 		t.Errorf("the snapshot wakes %v, which may not be made of it", got)
 	}
-	gold.Spec.AllowedNamespaces = append(gold.Spec.AllowedNamespaces, w.namespace)
-	w.do(w.client.Update(t.Context(), gold))
-	if got := wakes(); len(got) != 1 || got[0].Namespace != w.namespace {
+	gold.Spec.AllowedNamespaces = append(gold.Spec.AllowedNamespaces, w.Namespace)
+	w.Do(w.Client.Update(t.Context(), gold))
+	if got := wakes(); len(got) != 1 || got[0].Namespace != w.Namespace {
 		t.Errorf("the snapshot wakes %v", got)
 	}
 	w.reconcileUntilStable()
@@ -83,8 +83,8 @@ func TestMachineOfASnapshotOfAnotherNamespace(t *testing.T) {
 	}
 
 	// It is independent of the snapshot and of the permission.
-	w.do(w.client.Delete(t.Context(), gold))
-	w.change(withAction(v1alpha1.ActionStopped))
+	w.Do(w.Client.Delete(t.Context(), gold))
+	w.Change(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 }
@@ -94,13 +94,13 @@ func TestScheduleKeepsSnapshotsForOtherNamespaces(t *testing.T) {
 	w := newFixture(t)
 	other := env.Namespace(t)
 	day := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour)
-	w.clock.SetTime(day.Add(12*time.Hour + time.Minute))
+	w.Clock.SetTime(day.Add(12*time.Hour + time.Minute))
 	w.createReady()
-	w.change(snapshotted("@hourly"))
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots.Keep = ptr.To[int32](1) })
+	w.Change(snapshotted("@hourly"))
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots.Keep = ptr.To[int32](1) })
 	w.reconcileUntilStable()
 	next := func() {
-		w.advance(time.Hour)
+		w.Pass(time.Hour)
 		w.reconcileUntilStable()
 		w.takeSnapshots()
 		w.reconcileUntilStable()
@@ -108,13 +108,13 @@ func TestScheduleKeepsSnapshotsForOtherNamespaces(t *testing.T) {
 	next()
 	first := w.snapshots()[0]
 	first.Spec.AllowedNamespaces = []string{other}
-	w.do(w.client.Update(t.Context(), &first))
-	fork := newVM(madeOf(w.namespace, first.Name))
+	w.Do(w.Client.Update(t.Context(), &first))
+	fork := newVM(madeOf(w.Namespace, first.Name))
 	fork.ObjectMeta = metav1.ObjectMeta{Namespace: other, Name: "fork"}
-	w.do(w.client.Create(t.Context(), fork))
+	w.Do(w.Client.Create(t.Context(), fork))
 	next()
 	w.expectSnapshots(day.Add(13*time.Hour), day.Add(14*time.Hour))
-	w.do(client.IgnoreNotFound(w.client.Delete(t.Context(), fork)))
+	w.Do(client.IgnoreNotFound(w.Client.Delete(t.Context(), fork)))
 	w.reconcileUntilStable()
 	w.expectSnapshots(day.Add(14 * time.Hour))
 }

@@ -16,18 +16,18 @@ import (
 
 // secondHost returns a driver on another host.
 func (w *fixture) secondHost() *fake.Driver {
-	return fake.New(fake.Options{Clock: w.clock, BootTime: -1, Host: otherHost})
+	return fake.New(fake.Options{Clock: w.Clock, BootTime: -1, Host: otherHost})
 }
 
 // becomeLeader makes the manager on the host of driver the leader.
 func (w *fixture) becomeLeader(driver *fake.Driver) {
 	w.backend = driver
-	w.restart()
+	w.Restart()
 }
 
 func (w *fixture) annotate(host string) {
 	w.Helper()
-	w.change(func(vm *v1alpha1.VirtualMachine) {
+	w.Change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Annotations = map[string]string{v1alpha1.AnnotationForgetHost: host}
 	})
 }
@@ -36,17 +36,17 @@ func TestHostIsWrittenDownBeforeTheServer(t *testing.T) {
 	w := newFixture(t)
 	w.create()
 	for range 5 {
-		if w.reconcile(); len(w.backend.Calls()) > 0 {
+		if w.ReconcileOnce(); len(w.backend.Calls()) > 0 {
 			break
 		}
-		if got := w.vm().Status.Host; got != nil && (got.ID != thisHost.ID || got.Name != thisHost.Name || got.Driver != fake.Name) {
+		if got := w.Object().Status.Host; got != nil && (got.ID != thisHost.ID || got.Name != thisHost.Name || got.Driver != fake.Name) {
 			t.Errorf("the host is %+v", got)
 		}
 	}
 	if len(w.backend.UIDs()) == 0 {
 		t.Fatal("there is no server")
 	}
-	first := w.wrote()
+	first := w.Wrote()
 	if want := []harness.Request{{Verb: "patch"}, {Verb: "update", Subresource: "status"}}; !slices.Equal(first[:2], want) {
 		t.Errorf("the first writes are %v, want %v", first, want)
 	}
@@ -60,13 +60,13 @@ func TestLeaderOnAnotherHost(t *testing.T) {
 	w.becomeLeader(second)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonOnAnotherHost)
-	if got := w.vm().Status; !strings.Contains(got.Reason, thisHost.Name) || !strings.Contains(got.Reason, v1alpha1.AnnotationForgetHost+"="+thisHost.ID) {
+	if got := w.Object().Status; !strings.Contains(got.Reason, thisHost.Name) || !strings.Contains(got.Reason, v1alpha1.AnnotationForgetHost+"="+thisHost.ID) {
 		t.Errorf("the reason lacks the host or the advice: %s", got.Reason)
 	}
 	if got := w.events(); !slices.Equal(got, []string{"Warning OnAnotherHost"}) {
 		t.Errorf("events: %v", got)
 	}
-	w.change(withAction(v1alpha1.ActionStopped))
+	w.Change(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
 	w.collectOrphans(t.Context())
 	w.becomeLeader(first)
@@ -75,7 +75,7 @@ func TestLeaderOnAnotherHost(t *testing.T) {
 	w.expectCalls("Stop")
 
 	w.becomeLeader(second)
-	w.remove()
+	w.Delete()
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonOnAnotherHost)
 	if calls := second.Calls(); len(calls) > 0 {
@@ -86,8 +86,8 @@ func TestLeaderOnAnotherHost(t *testing.T) {
 	}
 	w.becomeLeader(first)
 	w.reconcileUntilStable()
-	if !w.isGone() || len(first.UIDs()) > 0 {
-		t.Errorf("gone: %t, servers: %v", w.isGone(), first.UIDs())
+	if !w.IsGone() || len(first.UIDs()) > 0 {
+		t.Errorf("gone: %t, servers: %v", w.IsGone(), first.UIDs())
 	}
 }
 
@@ -98,11 +98,11 @@ func TestLeaderOnAnotherHostAfterAKill(t *testing.T) {
 			w := newFixture(t)
 			w.create()
 			first, second := w.backend, w.secondHost()
-			faulty, _ := harness.OnWrite(w.client, writes, harness.Before, func() error { return errLost })
-			w.useClient(faulty)
+			faulty, _ := harness.OnWrite(w.Client, writes, harness.Before, func() error { return errLost })
+			w.UseClient(faulty)
 			for range 2 * writes {
-				_, _ = w.Reconcile(t.Context(), w.vm()) // one of them fails
-				if len(w.writes) > writes {
+				_, _ = w.Reconcile(t.Context(), w.Object()) // one of them fails
+				if len(w.Writes) > writes {
 					break
 				}
 			}
@@ -113,13 +113,13 @@ func TestLeaderOnAnotherHostAfterAKill(t *testing.T) {
 			if got := append(first.UIDs(), second.UIDs()...); len(got) != 1 {
 				t.Errorf("the servers are %v, want one", got)
 			}
-			w.remove()
+			w.Delete()
 			for _, leader := range []*fake.Driver{second, first} {
 				w.becomeLeader(leader)
 				w.reconcileUntilStable()
 			}
-			if got := append(first.UIDs(), second.UIDs()...); !w.isGone() || len(got) > 0 {
-				t.Errorf("gone: %t, servers: %v", w.isGone(), got)
+			if got := append(first.UIDs(), second.UIDs()...); !w.IsGone() || len(got) > 0 {
+				t.Errorf("gone: %t, servers: %v", w.IsGone(), got)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func TestHostThatIsGivenUp(t *testing.T) {
 		if got := w.events(); !slices.Equal(got, []string{"Warning ServerLost"}) {
 			t.Errorf("events: %v", got)
 		}
-		if got := w.vm().Status.Host; got.ID != otherHost.ID {
+		if got := w.Object().Status.Host; got.ID != otherHost.ID {
 			t.Errorf("the host is %+v", got)
 		}
 	})
@@ -150,11 +150,11 @@ func TestHostThatIsGivenUp(t *testing.T) {
 		w := newFixture(t)
 		w.createReady()
 		w.becomeLeader(w.secondHost())
-		w.remove()
+		w.Delete()
 		w.reconcileUntilStable()
 		w.annotate(thisHost.ID)
 		w.reconcileUntilStable()
-		if !w.isGone() {
+		if !w.IsGone() {
 			t.Error("it is not deleted")
 		}
 	})
@@ -165,7 +165,7 @@ func TestHostThatIsRenamed(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	renamed := backend.Host{ID: thisHost.ID, Name: "renamed"}
-	vm, observed := w.vm(), observedServer(newServer(backend.StateRunning))
+	vm, observed := w.Object(), observedServer(newServer(backend.StateRunning))
 	observed.host = renamed
 	status := summarize(vm, observed, decide(vm, observed, noon), acted{})
 	if got := status.Host; got.Name != "renamed" || got.ID != thisHost.ID {

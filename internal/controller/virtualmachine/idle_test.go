@@ -84,26 +84,26 @@ func TestIdleMachineSleeps(t *testing.T) {
 // An idle machine falls asleep, and wakes when someone connects to it, or as requested. A restart of the manager changes nothing.
 func TestIdle(t *testing.T) {
 	w := newFixture(t)
-	w.clock.SetTime(time.Now().Add(time.Hour)) // after the creation by the clock of the API server
+	w.Clock.SetTime(time.Now().Add(time.Hour)) // after the creation by the clock of the API server
 	w.createReady(idle(30*time.Minute, true))
-	began := w.clock.Now()
-	if result := w.reconcile(); result.RequeueAfter <= 0 || result.RequeueAfter > 30*time.Minute {
+	began := w.Clock.Now()
+	if result := w.ReconcileOnce(); result.RequeueAfter <= 0 || result.RequeueAfter > 30*time.Minute {
 		t.Errorf("it is requeued after %v, want 30 min at most", result.RequeueAfter)
 	}
-	version := w.vm().ResourceVersion
-	w.clock.SetTime(began.Add(20 * time.Minute))
-	w.backend.SetActive(w.uid(), w.clock.Now())
-	w.clock.SetTime(began.Add(40 * time.Minute))
+	version := w.Object().ResourceVersion
+	w.Clock.SetTime(began.Add(20 * time.Minute))
+	w.backend.SetActive(w.uid(), w.Clock.Now())
+	w.Clock.SetTime(began.Add(40 * time.Minute))
 	w.reconcileUntilStable()
 	w.expectCalls()
-	if now := w.vm().ResourceVersion; now != version {
+	if now := w.Object().ResourceVersion; now != version {
 		t.Errorf("a look at the activity was written: version %s, was %s", now, version)
 	}
 
 	// Someone connects when it is about to fall asleep.
-	w.clock.SetTime(began.Add(time.Hour))
+	w.Clock.SetTime(began.Add(time.Hour))
 	w.backend.Fail("Sleep", backend.ErrActive)
-	w.reconcile()
+	w.ReconcileOnce()
 	w.expectCalls("Sleep")
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 
@@ -111,11 +111,11 @@ func TestIdle(t *testing.T) {
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
 	want := "The machine is asleep, as requested by spec.idle. It wakes when someone connects to it, or when spec.wokenAt is set to the current time"
-	if got := w.vm().Status.Reason; got != want {
+	if got := w.Object().Status.Reason; got != want {
 		t.Errorf("the reason is %q, want %q", got, want)
 	}
-	w.restart()
-	w.clock.SetTime(began.Add(2 * time.Hour))
+	w.Restart()
+	w.Clock.SetTime(began.Add(2 * time.Hour))
 	w.reconcileUntilStable()
 	w.expectCalls()
 
@@ -123,7 +123,7 @@ func TestIdle(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expectCalls("Start")
 	w.backend.Boot(w.uid())
-	w.clock.SetTime(began.Add(2*time.Hour + 29*time.Minute))
+	w.Clock.SetTime(began.Add(2*time.Hour + 29*time.Minute))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls()
@@ -132,15 +132,15 @@ func TestIdle(t *testing.T) {
 	}
 
 	// Connections do not wake it any more while it is asleep.
-	w.clock.SetTime(began.Add(3 * time.Hour))
+	w.Clock.SetTime(began.Add(3 * time.Hour))
 	w.reconcileUntilStable()
-	w.change(idle(30*time.Minute, false))
+	w.Change(idle(30*time.Minute, false))
 	w.reconcileUntilStable()
 	w.expectCalls("Sleep", "Sleep")
 	w.backend.Connect(w.uid())
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
-	w.change(woken(w.clock.Now()))
+	w.Change(woken(w.Clock.Now()))
 	w.reconcileUntilStable()
 	w.expectCalls("Start")
 }

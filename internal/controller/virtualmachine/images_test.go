@@ -30,7 +30,7 @@ func (w *fixture) image(name string) *v1alpha1.VirtualMachineImage {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       v1alpha1.VirtualMachineImageSpec{URL: "https://example.com/it", Sha256: strings.Repeat("0", 64), Agent: &agent},
 	}
-	w.do(w.client.Create(w.Context(), image))
+	w.Do(w.Client.Create(w.Context(), image))
 	return image
 }
 
@@ -41,7 +41,7 @@ func (w *fixture) setReady(image *v1alpha1.VirtualMachineImage, status metav1.Co
 	image.Status.Conditions = []metav1.Condition{{
 		Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: "It says so", LastTransitionTime: metav1.Now(),
 	}}
-	w.do(w.client.Status().Update(w.Context(), image))
+	w.Do(w.Client.Status().Update(w.Context(), image))
 }
 
 // The tiny image is the default guest: the driver gets none.
@@ -55,11 +55,11 @@ func TestTinyIsTheDefaultGuest(t *testing.T) {
 
 func TestMachineWaitsForItsImage(t *testing.T) {
 	w := newFixture(t)
-	name := w.namespace + "-it"
+	name := w.Namespace + "-it"
 	w.create(named(name))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, metav1.ConditionFalse, v1alpha1.ReasonImageMissing)
-	if got := w.vm(); !strings.Contains(got.Status.Reason, name) || len(got.Finalizers) > 0 {
+	if got := w.Object(); !strings.Contains(got.Status.Reason, name) || len(got.Finalizers) > 0 {
 		t.Errorf("finalizers %v, reason %s", got.Finalizers, got.Status.Reason)
 	}
 	image := w.image(name)
@@ -67,7 +67,7 @@ func TestMachineWaitsForItsImage(t *testing.T) {
 	w.expect(v1alpha1.PhaseCreating, metav1.ConditionFalse, v1alpha1.ReasonImageNotReady)
 	w.setReady(image, metav1.ConditionFalse, v1alpha1.ReasonImportFailed, fake.Name)
 	w.reconcileUntilStable()
-	if got := w.vm().Status.Reason; !strings.Contains(got, "ImportFailed: It says so") {
+	if got := w.Object().Status.Reason; !strings.Contains(got, "ImportFailed: It says so") {
 		t.Errorf("the reason of the image is missing: %s", got)
 	}
 	w.setReady(image, metav1.ConditionTrue, v1alpha1.ReasonImported, "other")
@@ -84,10 +84,10 @@ func TestMachineWaitsForItsImage(t *testing.T) {
 	}
 
 	// A machine that exists does not depend on the object.
-	w.do(w.client.Delete(t.Context(), image))
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = v1alpha1.ActionStopped })
+	w.Do(w.Client.Delete(t.Context(), image))
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = v1alpha1.ActionStopped })
 	w.reconcileUntilStable()
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = v1alpha1.ActionActive })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Action = v1alpha1.ActionActive })
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, metav1.ConditionTrue, v1alpha1.ReasonRunning)
 }
@@ -95,10 +95,10 @@ func TestMachineWaitsForItsImage(t *testing.T) {
 // An image that changes wakes up only the machines that wait for it. (internal/manager tests the whole.)
 func TestImageWakesMachinesThatWait(t *testing.T) {
 	w := newFixture(t)
-	name := w.namespace + "-it"
+	name := w.Namespace + "-it"
 	w.create(named(name))
 	w.reconcileUntilStable()
-	indexed := harness.Client(t, env.Config(t), w.client.Scheme(), image.Indexes...)
+	indexed := harness.Client(t, env.Config(t), w.Client.Scheme(), image.Indexes...)
 	wakes := func(name string) int {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 		defer queue.ShutDown()

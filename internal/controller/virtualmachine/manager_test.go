@@ -7,7 +7,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -17,16 +16,15 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 // newFixtureBeside returns a fixture with another namespace that shares the backend of w.
 func newFixtureBeside(w *fixture) *fixture {
 	w.Helper()
-	other := &fixture{
-		T: w.T, namespace: env.Namespace(w), client: w.client, api: w.api, clock: w.clock,
-		recorder: events.NewFakeRecorder(100), backend: w.backend,
-	}
-	other.restart()
+	other := emptyFixture(w.T, stories.Server)
+	other.Clock, other.backend = w.Clock, w.backend
+	other.Restart()
 	return other
 }
 
@@ -34,7 +32,7 @@ func newFixtureBeside(w *fixture) *fixture {
 func (w *fixture) run() *harness.Requests {
 	w.Helper()
 	add := func(mgr ctrl.Manager, options controller.Options) error { return Add(mgr, options, w.drivers, false) }
-	return harness.RunManager(w.T, env.Config(w), w.client.Scheme(), w.namespace, add, Cache)
+	return harness.RunManager(w.T, env.Config(w), w.Client.Scheme(), w.Namespace, add, Cache)
 }
 
 func (w *fixture) eventually(what string, check func() bool) {
@@ -46,7 +44,7 @@ func (w *fixture) eventually(what string, check func() bool) {
 // spec.
 func (w *fixture) hasReason(reason string) bool {
 	w.Helper()
-	vm := w.vm()
+	vm := w.Object()
 	ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
 	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == vm.Generation
 }
@@ -58,30 +56,30 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.eventually("it runs", func() bool { return w.hasReason(v1alpha1.ReasonGuestBooting) })
 	w.backend.Boot(w.uid())
 	w.eventually("it is ready", func() bool { return w.hasReason(v1alpha1.ReasonGuestReady) })
-	w.change(withAction(v1alpha1.ActionPaused))
+	w.Change(withAction(v1alpha1.ActionPaused))
 	w.eventually("it is paused", func() bool { return w.hasReason(v1alpha1.ReasonPaused) })
-	w.change(withAction(v1alpha1.ActionStopped))
+	w.Change(withAction(v1alpha1.ActionStopped))
 	w.eventually("it is stopped", func() bool { return w.hasReason(v1alpha1.ReasonStopped) })
-	statuscheck.Verify(t, w.vm())
-	w.remove()
-	w.eventually("it is gone", func() bool { return w.isGone() && len(w.backend.UIDs()) == 0 })
+	statuscheck.Verify(t, w.Object())
+	w.Delete()
+	w.eventually("it is gone", func() bool { return w.IsGone() && len(w.backend.UIDs()) == 0 })
 }
 
 func TestLongManagerHoldsHundreds(t *testing.T) {
 	w := newFixture(t)
 	w.backend = fake.New(fake.Options{})
-	w.restart()
+	w.Restart()
 	counted := w.run()
 	counted.Take()
 	const many = 300
 	harness.Parallel(t, many, func(n int) error {
 		vm := newVM()
-		vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: fmt.Sprintf("vm-%d", n)}
-		return w.client.Create(t.Context(), vm)
+		vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: fmt.Sprintf("vm-%d", n)}
+		return w.Client.Create(t.Context(), vm)
 	})
 	all := func() []client.Object {
 		var list v1alpha1.VirtualMachineList
-		w.do(w.client.List(t.Context(), &list, client.InNamespace(w.namespace)))
+		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		var objects []client.Object
 		for i := range list.Items {
 			objects = append(objects, &list.Items[i])
@@ -102,6 +100,6 @@ func TestLongManagerHoldsHundreds(t *testing.T) {
 		t.Errorf("%d writes for %d machines, want 5 for each at most: %v", writes, many, requests)
 	}
 	t.Logf("requests for %d machines until they were ready: %v", many, requests)
-	w.do(w.client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(w.namespace)))
+	w.Do(w.Client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(w.Namespace)))
 	w.eventually("all are gone", func() bool { return len(all()) == 0 && len(w.backend.UIDs()) == 0 })
 }

@@ -102,15 +102,15 @@ func TestPowerOf(t *testing.T) {
 // A machine follows its schedule, also while no manager runs, and a person can wake it in between.
 func TestPowerSchedule(t *testing.T) {
 	w := newFixture(t)
-	w.clock.SetTime(time.Now().UTC().Truncate(24 * time.Hour).Add(60 * time.Hour)) // at noon, after the creation by the clock of the API server
-	day := w.clock.Now().Truncate(24 * time.Hour)
+	w.Clock.SetTime(time.Now().UTC().Truncate(24 * time.Hour).Add(60 * time.Hour)) // at noon, after the creation by the clock of the API server
+	day := w.Clock.Now().Truncate(24 * time.Hour)
 	clock := func(days, hours int) {
-		w.clock.SetTime(day.Add(time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour))
+		w.Clock.SetTime(day.Add(time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour))
 	}
 	w.createReady(scheduled("0 8 * * *", "0 19 * * *", ""))
 	expectTimes := func(wake, sleep time.Time) {
 		t.Helper()
-		got := w.vm().Status.PowerSchedule
+		got := w.Object().Status.PowerSchedule
 		if got == nil || !got.NextWakeTime.Time.Equal(wake) || !got.NextSleepTime.Time.Equal(sleep) {
 			t.Errorf("the next times are %+v, want %v and %v", got, wake, sleep)
 		}
@@ -119,7 +119,7 @@ func TestPowerSchedule(t *testing.T) {
 		return day.Add(time.Duration(days)*24*time.Hour + time.Duration(hours)*time.Hour)
 	}
 	expectTimes(at(1, 8), at(0, 19))
-	if result := w.reconcile(); result.RequeueAfter <= 0 || result.RequeueAfter > 7*time.Hour {
+	if result := w.ReconcileOnce(); result.RequeueAfter <= 0 || result.RequeueAfter > 7*time.Hour {
 		t.Errorf("it is requeued after %v, want 7 h at most", result.RequeueAfter)
 	}
 
@@ -127,13 +127,13 @@ func TestPowerSchedule(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
-	if got, want := w.vm().Status.Reason, "The machine is asleep, as requested by spec.powerSchedule. It wakes at "+timestamp(at(1, 8)); got != want {
+	if got, want := w.Object().Status.Reason, "The machine is asleep, as requested by spec.powerSchedule. It wakes at "+timestamp(at(1, 8)); got != want {
 		t.Errorf("the reason is %q, want %q", got, want)
 	}
 	expectTimes(at(1, 8), at(1, 19))
 
 	clock(0, 22)
-	w.change(woken(w.clock.Now()))
+	w.Change(woken(w.Clock.Now()))
 	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
@@ -147,29 +147,29 @@ func TestPowerSchedule(t *testing.T) {
 
 	// Several times were missed: the last one counts, once.
 	clock(3, 20)
-	w.restart()
+	w.Restart()
 	w.reconcileUntilStable()
 	w.expectCalls("Sleep")
 	clock(5, 12)
-	w.restart()
+	w.Restart()
 	w.reconcileUntilStable()
 	w.expectCalls("Start")
 
 	// While its schedule is suspended, it does not sleep. If it is asleep then, it wakes.
-	w.change(suspended)
+	w.Change(suspended)
 	clock(5, 20)
 	w.reconcileUntilStable()
 	w.expectCalls()
-	if got := w.vm().Status.PowerSchedule; got != nil {
+	if got := w.Object().Status.PowerSchedule; got != nil {
 		t.Errorf("the next times of a suspended schedule are %+v", got)
 	}
-	w.change(scheduled("0 8 * * *", "0 19 * * *", ""))
+	w.Change(scheduled("0 8 * * *", "0 19 * * *", ""))
 	w.reconcileUntilStable()
 	w.expectCalls("Sleep")
-	w.change(suspended)
+	w.Change(suspended)
 	w.reconcileUntilStable()
 	w.expectCalls("Start")
-	w.change(scheduled("0 8 * * *", "0 19 * * *", ""))
+	w.Change(scheduled("0 8 * * *", "0 19 * * *", ""))
 	w.reconcileUntilStable()
 	w.expectCalls("Sleep")
 	clock(6, 9)
@@ -178,14 +178,14 @@ func TestPowerSchedule(t *testing.T) {
 	w.events()
 
 	// A machine that is to be asleep or off is not woken.
-	w.change(withAction(v1alpha1.ActionAsleep))
+	w.Change(withAction(v1alpha1.ActionAsleep))
 	w.reconcileUntilStable()
 	clock(7, 12)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
-	if len(w.events()) > 0 || w.vm().Status.Restarts != 0 {
-		t.Errorf("a schedule counts as %d restarts", w.vm().Status.Restarts)
+	if len(w.events()) > 0 || w.Object().Status.Restarts != 0 {
+		t.Errorf("a schedule counts as %d restarts", w.Object().Status.Restarts)
 	}
 }
 
@@ -196,16 +196,16 @@ func TestInvalidPowerSchedule(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	w.expectSynchronized("False " + v1alpha1.ReasonInvalidSpec)
-	if is := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionSynchronized); !strings.Contains(is.Message, "spec.powerSchedule.timeZone") {
+	if is := meta.FindStatusCondition(w.Object().Status.Conditions, v1alpha1.ConditionSynchronized); !strings.Contains(is.Message, "spec.powerSchedule.timeZone") {
 		t.Errorf("the message is %q", is.Message)
 	}
 	w.expectCalls("Create", "Start")
-	w.change(scheduled("0 8 * * *", "", ""))
+	w.Change(scheduled("0 8 * * *", "", ""))
 	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
-	if got := w.vm().Status.PowerSchedule; got == nil || got.NextSleepTime != nil || got.NextWakeTime == nil {
+	if got := w.Object().Status.PowerSchedule; got == nil || got.NextSleepTime != nil || got.NextWakeTime == nil {
 		t.Errorf("the next times are %+v", got)
 	}
 }

@@ -39,30 +39,30 @@ func newQEMUFixture(t *testing.T) *qemuFixture {
 	w := &qemuFixture{fixture: newFixture(t), stateDir: t.TempDir()}
 	t.Cleanup(func() {
 		if w.driver != nil {
-			w.do(w.driver.Close())
+			w.Do(w.driver.Close())
 		}
-		w.do(qemu.StopAll(context.WithoutCancel(t.Context()), w.stateDir, qemu.StopOptions{})) // leftovers of a failed test
+		w.Do(qemu.StopAll(context.WithoutCancel(t.Context()), w.stateDir, qemu.StopOptions{})) // leftovers of a failed test
 	})
-	w.restart()
+	w.Restart()
 	return w
 }
 
-// restart replaces the manager with a new one, whose only state is in the API and on disk.
-func (w *qemuFixture) restart() {
+// Restart replaces the manager with a new one, whose only state is in the API and on disk.
+func (w *qemuFixture) Restart() {
 	w.Helper()
-	w.fixture.restart()
+	w.fixture.Restart()
 	if w.driver != nil {
-		w.do(w.driver.Close())
+		w.Do(w.driver.Close())
 	}
 	guest, err := env.Binary(filepath.Join("guest", "guest.json"))
 	if err != nil {
 		guest = "" // tests that need it have checked
 	}
 	w.driver, err = qemu.Open(qemu.Options{
-		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), ImageDirs: confine.Anywhere, AttachTimeout: harness.WaitTimeout, Log: testr.New(w.T),
+		StateDir: w.stateDir, GuestDir: filepath.Dir(guest), ImageDirs: confine.Anywhere, AttachTimeout: harness.WaitTimeout, InstantStart: qemu.InstantNever, Log: testr.New(w.T),
 	})
-	w.do(err)
-	w.drivers = NewDrivers([]string{qemu.Name}, map[string]Opener{qemu.Name: func() (Driver, error) { return w.driver, nil }}, w.clock)
+	w.Do(err)
+	w.drivers = NewDrivers([]string{qemu.Name}, map[string]Opener{qemu.Name: func() (Driver, error) { return w.driver, nil }}, w.Clock)
 	w.Reconciler.drivers = w.drivers
 }
 
@@ -76,8 +76,8 @@ func (w *qemuFixture) until(what string, check func(*v1alpha1.VirtualMachine) bo
 		}
 	}()
 	harness.Eventually(w, what, func() bool {
-		w.reconcile()
-		vm = w.vm()
+		w.ReconcileOnce()
+		vm = w.Object()
 		return check(vm)
 	})
 	return vm
@@ -95,13 +95,13 @@ func (w *qemuFixture) pids() []int {
 	w.Helper()
 	uid := w.uid()
 	processes, err := filepath.Glob("/proc/[0-9]*")
-	w.do(err)
+	w.Do(err)
 	var found []int
 	for _, process := range processes {
 		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // empty for a process that is gone
 		if strings.Contains(string(words), "\x00-uuid\x00"+string(uid)+"\x00") {
 			pid, err := strconv.Atoi(filepath.Base(process))
-			w.do(err)
+			w.Do(err)
 			found = append(found, pid)
 		}
 	}
@@ -122,13 +122,13 @@ func (w *qemuFixture) kill() {
 func (w *qemuFixture) delete() {
 	w.Helper()
 	uid := w.uid()
-	w.remove()
+	w.Delete()
 	harness.Eventually(w, "it is gone", func() bool {
-		if w.isGone() {
+		if w.IsGone() {
 			return true
 		}
-		w.reconcile()
-		return w.isGone()
+		w.ReconcileOnce()
+		return w.IsGone()
 	})
 	if _, err := os.Stat(filepath.Join(w.stateDir, "machines", string(uid))); !os.IsNotExist(err) {
 		w.Errorf("its folder is left: %v", err)
@@ -138,7 +138,7 @@ func (w *qemuFixture) delete() {
 func TestLongQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 	w := newQEMUFixture(t)
 	image := filepath.Join(t.TempDir(), "empty.raw")
-	w.do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
+	w.Do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
 	w.create(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("64Mi")}
 		vm.Spec.Image = &v1alpha1.Image{Path: image, Format: "raw", Agent: ptr.To(false)}
@@ -155,20 +155,20 @@ func TestLongQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 			return w.hasReason(v1alpha1.ReasonBackOff) && vm.Status.Restarts == failures+2
 		})
 		failure, pause := vm.Status.StartFailure, backoff(string(vm.UID), failures+1)
-		left := failure.RetryAfter.Sub(w.clock.Now())
+		left := failure.RetryAfter.Sub(w.Clock.Now())
 		if failure.Count != failures+2 || left > pause || left < pause-2*time.Second {
 			t.Errorf("after %d failures the next attempt is in %v, want about %v", failure.Count, left, pause)
 		}
 		if vm.Status.Phase != v1alpha1.PhaseFailed {
 			t.Errorf("it waits in phase %s", vm.Status.Phase)
 		}
-		w.restart() // the backoff survives a restart of the manager
-		w.advance(left - time.Second)
-		w.reconcile()
+		w.Restart() // the backoff survives a restart of the manager
+		w.Pass(left - time.Second)
+		w.ReconcileOnce()
 		if pids := w.pids(); len(pids) > 0 {
 			t.Errorf("it was started early: %v", pids)
 		}
-		w.advance(2 * time.Second)
+		w.Pass(2 * time.Second)
 		w.until("it runs again", runs(failures+2))
 	}
 	w.delete()
@@ -184,21 +184,21 @@ func TestNewManagerOfASteadyMachineWritesNothing(t *testing.T) {
 		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("128Mi")}
 	})
 	w.until("its guest has an address", func(vm *v1alpha1.VirtualMachine) bool {
-		w.advance(time.Second) // delayed status writes are written
+		w.Pass(time.Second) // delayed status writes are written
 		return w.hasReason(v1alpha1.ReasonGuestReady) && len(vm.Status.Server.Addresses) > 0
 	})
-	w.advance(time.Minute)
-	w.reconcile()
+	w.Pass(time.Minute)
+	w.ReconcileOnce()
 	for range 2 {
-		w.wrote()
-		w.restart()
+		w.Wrote()
+		w.Restart()
 		w.until("the new manager has figures of it", func(*v1alpha1.VirtualMachine) bool {
-			w.advance(time.Second)
+			w.Pass(time.Second)
 			servers, err := w.driver.List(t.Context())
 			return err == nil && len(servers) == 1 && servers[0].Usage != nil
 		})
-		if got := w.wrote(); len(got) > 0 {
-			t.Errorf("it has written %v: %+v", got, w.vm().Status)
+		if got := w.Wrote(); len(got) > 0 {
+			t.Errorf("it has written %v: %+v", got, w.Object().Status)
 		}
 	}
 	w.delete()

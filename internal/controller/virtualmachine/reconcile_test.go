@@ -35,7 +35,7 @@ func TestFromNothingToReady(t *testing.T) {
 	w.backend.Release(backend.TaskCreate)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonCreating)
-	w.advance(firstStartDelay)
+	w.Pass(firstStartDelay)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseCreating, isFalse, v1alpha1.ReasonStarting)
 	w.backend.Release(backend.TaskStart)
@@ -45,20 +45,20 @@ func TestFromNothingToReady(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls("Create", "Start")
-	if got := len(w.wrote()); got > 5 {
+	if got := len(w.Wrote()); got > 5 {
 		t.Errorf("%d writes until it was steady, one of them because the start took long; want 5 at most", got)
 	}
 	want := &v1alpha1.Server{
 		ID: "fake-" + string(w.uid()), Driver: "fake", State: v1alpha1.ServerRunning, Run: "run-1",
 		Usage: &v1alpha1.Usage{CPU: 1, Memory: 10}, Addresses: []string{"10.0.2.15"},
 	}
-	got := w.vm().Status.Server
+	got := w.Object().Status.Server
 	want.StartedAt = got.StartedAt
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("status.server (-want +got):\n%s", diff)
 	}
 	w.reconcileUntilStable()
-	if got := w.wrote(); len(got) > 0 {
+	if got := w.Wrote(); len(got) > 0 {
 		t.Errorf("writes in a steady state: %v", got)
 	}
 }
@@ -75,26 +75,26 @@ func TestImageWithoutAgentIsReadyWhenItRuns(t *testing.T) {
 func TestPower(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	w.change(withAction(v1alpha1.ActionPaused))
+	w.Change(withAction(v1alpha1.ActionPaused))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonPaused)
-	w.change(withAction(v1alpha1.ActionActive))
+	w.Change(withAction(v1alpha1.ActionActive))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls("Pause", "Resume")
 
 	w.backend.Hold(backend.TaskStop)
-	w.change(withAction(v1alpha1.ActionStopped))
+	w.Change(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonStopping)
 	w.backend.Release(backend.TaskStop)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
-	w.change(withAction(v1alpha1.ActionActive))
+	w.Change(withAction(v1alpha1.ActionActive))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	w.expectCalls("Stop", "Start")
-	if got := w.vm().Status.Restarts; got != 0 {
+	if got := w.Object().Status.Restarts; got != 0 {
 		t.Errorf("%d restarts are counted that were asked for", got)
 	}
 }
@@ -110,17 +110,17 @@ func TestCreatedStoppedIsNotStarted(t *testing.T) {
 func TestRestartOnRequestHappensOnce(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	at := metav1.NewTime(w.clock.Now()).Rfc3339Copy()
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartedAt = &at })
+	at := metav1.NewTime(w.Clock.Now()).Rfc3339Copy()
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartedAt = &at })
 	w.reconcileUntilStable()
 	w.expectCalls("Stop", "Start")
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
-	w.restart()
+	w.Restart()
 	w.reconcileUntilStable()
 	w.expectCalls()
-	if got := w.vm().Status; !got.LastRestartTime.Equal(&at) || got.PendingRestart != nil || got.Restarts != 0 {
+	if got := w.Object().Status; !got.LastRestartTime.Equal(&at) || got.PendingRestart != nil || got.Restarts != 0 {
 		t.Errorf("status after the restart: %+v", got)
 	}
 }
@@ -138,26 +138,26 @@ func TestRestartAtALaterTimeStartsAGuestThatIsOff(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newFixture(t)
-			at := metav1.NewTime(w.clock.Now().Add(250 * time.Second)).Rfc3339Copy()
+			at := metav1.NewTime(w.Clock.Now().Add(250 * time.Second)).Rfc3339Copy()
 			w.createReady(policy(test.policy), restartedAt(at.Time))
 			for range test.crashes {
-				if failure := w.vm().Status.StartFailure; failure != nil {
-					w.clock.SetTime(failure.RetryAfter.Time)
+				if failure := w.Object().Status.StartFailure; failure != nil {
+					w.Clock.SetTime(failure.RetryAfter.Time)
 					w.reconcileUntilStable()
 				}
 				w.backend.Crash(w.uid(), backend.CauseHost, "")
 				w.reconcileUntilStable()
 			}
-			w.expect(w.vm().Status.Phase, isFalse, test.reason)
+			w.expect(w.Object().Status.Phase, isFalse, test.reason)
 			w.backend.Calls()
-			if left, again := at.Sub(w.clock.Now()), w.reconcile().RequeueAfter; again != left {
+			if left, again := at.Sub(w.Clock.Now()), w.ReconcileOnce().RequeueAfter; again != left {
 				t.Fatalf("it is looked at again after %v, want %v", again, left)
 			}
-			w.clock.SetTime(at.Time)
+			w.Clock.SetTime(at.Time)
 			w.reconcileUntilStable()
 			w.expectCalls("Start")
 			w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
-			if got := w.vm().Status; !got.LastRestartTime.Equal(&at) || got.StartFailure != nil {
+			if got := w.Object().Status; !got.LastRestartTime.Equal(&at) || got.StartFailure != nil {
 				t.Errorf("status after the restart: %+v", got)
 			}
 		})
@@ -187,7 +187,7 @@ func TestGuestThatStopsByItself(t *testing.T) {
 			w.reconcileUntilStable()
 			w.expect(v1alpha1.PhaseActive, test.ready, test.reason)
 			w.expectCalls(test.calls...)
-			if got := w.vm().Status.Restarts; got != test.count {
+			if got := w.Object().Status.Restarts; got != test.count {
 				t.Errorf("%d restarts are counted, want %d", got, test.count)
 			}
 			if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning") {
@@ -207,11 +207,11 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonBackOff)
 	w.expectCalls()
-	due := w.vm().Status.StartFailure.RetryAfter
-	if !strings.Contains(w.vm().Status.Reason, timestamp(due.Time)) {
-		t.Errorf("the reason does not say that the next attempt is at %s: %s", due, w.vm().Status.Reason)
+	due := w.Object().Status.StartFailure.RetryAfter
+	if !strings.Contains(w.Object().Status.Reason, timestamp(due.Time)) {
+		t.Errorf("the reason does not say that the next attempt is at %s: %s", due, w.Object().Status.Reason)
 	}
-	w.clock.SetTime(due.Time)
+	w.Clock.SetTime(due.Time)
 	w.reconcileUntilStable()
 	w.expectCalls("Start")
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
@@ -219,9 +219,9 @@ func TestCrashLoopBacksOff(t *testing.T) {
 	// A good run makes up for it.
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
-	w.advance(stableRun)
+	w.Pass(stableRun)
 	w.reconcileUntilStable()
-	if got := w.vm().Status; got.StartFailure != nil || got.Restarts != 2 {
+	if got := w.Object().Status; got.StartFailure != nil || got.Restarts != 2 {
 		t.Errorf("after a good run: %+v, %d restarts", got.StartFailure, got.Restarts)
 	}
 }
@@ -235,7 +235,7 @@ func TestAttemptsThatFail(t *testing.T) {
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
 		w.expectCalls("Create")
-		w.advance(backoffUnit)
+		w.Pass(backoffUnit)
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	})
@@ -247,12 +247,12 @@ func TestAttemptsThatFail(t *testing.T) {
 		w.backend.FailTask(w.uid(), "the digest is another")
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonCreateFailed)
-		if got := w.vm().Status; !strings.Contains(got.Reason, "the digest is another") || got.Restarts != 0 {
+		if got := w.Object().Status; !strings.Contains(got.Reason, "the digest is another") || got.Restarts != 0 {
 			t.Errorf("status: %+v", got)
 		}
 		w.expectCalls("Create")
 		w.backend.Release(backend.TaskCreate)
-		w.advance(backoffUnit)
+		w.Pass(backoffUnit)
 		w.reconcileUntilStable()
 		w.expectCalls("Create", "Start")
 	})
@@ -265,7 +265,7 @@ func TestAttemptsThatFail(t *testing.T) {
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonBackOff)
 		w.backend.Release(backend.TaskStart)
-		w.advance(backoffUnit)
+		w.Pass(backoffUnit)
 		w.reconcileUntilStable()
 		w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 	})
@@ -273,10 +273,10 @@ func TestAttemptsThatFail(t *testing.T) {
 		w := newFixture(t)
 		w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Container: "debian"} })
 		for range 3 {
-			w.reconcile()
+			w.ReconcileOnce()
 		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonInvalidSpec)
-		if result := w.reconcile(); result.RequeueAfter < 10*time.Second {
+		if result := w.ReconcileOnce(); result.RequeueAfter < 10*time.Second {
 			t.Errorf("it is tried again after %v", result.RequeueAfter)
 		}
 	})
@@ -284,8 +284,8 @@ func TestAttemptsThatFail(t *testing.T) {
 		w := newFixture(t)
 		w.createReady()
 		w.backend.Fail("Stop", broken)
-		w.change(withAction(v1alpha1.ActionStopped))
-		if _, err := w.Reconcile(t.Context(), w.vm()); !errors.Is(err, broken) {
+		w.Change(withAction(v1alpha1.ActionStopped))
+		if _, err := w.Reconcile(t.Context(), w.Object()); !errors.Is(err, broken) {
 			t.Errorf("Reconcile returns %v, so that it is not tried again with backoff", err)
 		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonPowerFailed)
@@ -299,13 +299,13 @@ func TestUnknownIsNeverRecreated(t *testing.T) {
 	w.createReady()
 	w.backend.SetDown(true)
 	for range 5 {
-		w.advance(w.reconcile().RequeueAfter)
+		w.Pass(w.ReconcileOnce().RequeueAfter)
 	}
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonBackendUnavailable)
 	w.backend.SetDown(false)
 	w.backend.Silence(w.uid(), true)
 	for range 5 {
-		w.advance(w.reconcile().RequeueAfter)
+		w.Pass(w.ReconcileOnce().RequeueAfter)
 	}
 	w.expect(v1alpha1.PhaseUnknown, isUnknown, v1alpha1.ReasonBackendUnavailable)
 	w.expectCalls()
@@ -332,12 +332,12 @@ func TestMissingDriver(t *testing.T) {
 	w.create(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Driver = "bhyve" })
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonDriverMissing)
-	if got := w.vm().Status.Reason; !strings.Contains(got, "bhyve") || !strings.Contains(got, "--vm-driver=fake") {
+	if got := w.Object().Status.Reason; !strings.Contains(got, "bhyve") || !strings.Contains(got, "--vm-driver=fake") {
 		t.Errorf("the reason does not say what to do: %s", got)
 	}
 	w.expectCalls()
-	w.remove()
-	if !w.isGone() {
+	w.Delete()
+	if !w.IsGone() {
 		t.Error("an object of which there can be no server is not deleted at once")
 	}
 }
@@ -351,17 +351,17 @@ func TestDriverThatIsInstalledLater(t *testing.T) {
 			return none, fmt.Errorf("%w: the engine is not installed", backend.ErrMissing)
 		}
 		return w.backend, nil
-	}}, w.clock)
+	}}, w.Clock)
 	w.Reconciler.drivers = w.drivers
 	w.create()
 	for range 3 {
-		if again := w.reconcile().RequeueAfter; again != missingDriverInterval {
+		if again := w.ReconcileOnce().RequeueAfter; again != missingDriverInterval {
 			t.Errorf("it is looked for it again after %v", again)
 		}
 		w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonDriverMissing)
 	}
 	installed = true
-	w.advance(missingDriverInterval)
+	w.Pass(missingDriverInterval)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
 }
@@ -369,17 +369,17 @@ func TestDriverThatIsInstalledLater(t *testing.T) {
 func TestMissingDriverKeepsWhatItHas(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	vm := w.vm()
-	w.drivers = NewDrivers([]string{"other"}, nil, w.clock)
-	w.Reconciler = NewReconciler(w.client, w.api, w.drivers, w.recorder, w.clock)
+	vm := w.Object()
+	w.drivers = NewDrivers([]string{"other"}, nil, w.Clock)
+	w.Reconciler = NewReconciler(w.Client, w.Client, w.drivers, w.Recorder, w.Clock)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isFalse, v1alpha1.ReasonDriverMissing)
-	w.remove()
+	w.Delete()
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseTerminating, isFalse, v1alpha1.ReasonDeleteFailed)
-	w.restart()
+	w.Restart()
 	w.reconcileUntilStable()
-	if !w.isGone() || len(w.backend.UIDs()) > 0 {
+	if !w.IsGone() || len(w.backend.UIDs()) > 0 {
 		t.Errorf("with the driver back, %s is not deleted", vm.UID)
 	}
 }
@@ -387,19 +387,19 @@ func TestMissingDriverKeepsWhatItHas(t *testing.T) {
 func TestReconfigure(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	w.change(func(vm *v1alpha1.VirtualMachine) {
+	w.Change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Resource.CPU, vm.Spec.Resource.Memory = resource.MustParse("4"), resource.MustParse("2Gi")
 	})
 	w.reconcileUntilStable()
 	w.expectCalls("Reconfigure")
-	condition := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionRestartRequired)
+	condition := meta.FindStatusCondition(w.Object().Status.Conditions, v1alpha1.ConditionRestartRequired)
 	if condition.Status != isTrue || !strings.Contains(condition.Message, "resource.cpu") {
 		t.Errorf("RestartRequired: %+v", condition)
 	}
-	w.change(restartedAt(w.clock.Now()))
+	w.Change(restartedAt(w.Clock.Now()))
 	w.reconcileUntilStable()
 	w.expectCalls("Stop", "Start")
-	if !meta.IsStatusConditionFalse(w.vm().Status.Conditions, v1alpha1.ConditionRestartRequired) {
+	if !meta.IsStatusConditionFalse(w.Object().Status.Conditions, v1alpha1.ConditionRestartRequired) {
 		t.Error("a restart is still required after it")
 	}
 	if machine, _ := w.backend.Machine(w.uid()); machine.MilliCPU != 4000 || machine.MemoryBytes != 2<<30 {
@@ -412,12 +412,12 @@ func TestUsageIsWrittenWhenItMoved(t *testing.T) {
 	w.createReady()
 	w.backend.SetUsage(w.uid(), 5.4, 14)
 	w.reconcileUntilStable()
-	if got := w.wrote(); len(got) > 0 {
+	if got := w.Wrote(); len(got) > 0 {
 		t.Errorf("writes for 4 points: %v", got)
 	}
 	w.backend.SetUsage(w.uid(), 6, 14)
 	w.reconcileUntilStable()
-	if diff := cmp.Diff(&v1alpha1.Usage{CPU: 6, Memory: 14}, w.vm().Status.Server.Usage); diff != "" || len(w.wrote()) != 1 {
+	if diff := cmp.Diff(&v1alpha1.Usage{CPU: 6, Memory: 14}, w.Object().Status.Server.Usage); diff != "" || len(w.Wrote()) != 1 {
 		t.Errorf("usage after 5 points (-want +got):\n%s", diff)
 	}
 }
@@ -432,11 +432,11 @@ func TestCloudInit(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonSecretMissing)
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "seed"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "seed"},
 		StringData: map[string]string{"user-data": "#cloud-config"},
 	}
-	w.do(w.client.Create(t.Context(), secret))
-	w.advance(10 * time.Second)
+	w.Do(w.Client.Create(t.Context(), secret))
+	w.Pass(10 * time.Second)
 	w.reconcileUntilStable()
 	_, seed := w.backend.Machine(w.uid())
 	if diff := cmp.Diff(&backend.Seed{UserData: "#cloud-config", NetworkData: "version: 2"}, seed); diff != "" {
@@ -448,9 +448,9 @@ func TestCloudInit(t *testing.T) {
 func TestSecretOfCloudInit(t *testing.T) {
 	w := newFixture(t)
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "seed"}, StringData: map[string]string{"user-data": "#cloud-config\n- not a mapping"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "seed"}, StringData: map[string]string{"user-data": "#cloud-config\n- not a mapping"},
 	}
-	w.do(w.client.Create(t.Context(), secret))
+	w.Do(w.Client.Create(t.Context(), secret))
 	from := func(name string) change {
 		return func(vm *v1alpha1.VirtualMachine) {
 			vm.Spec.CloudInit = &v1alpha1.CloudInit{UserDataFrom: &v1alpha1.SecretKey{Name: name, Key: "user-data"}}
@@ -460,17 +460,17 @@ func TestSecretOfCloudInit(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonInvalidSpec)
 	secret.StringData = map[string]string{"user-data": "#cloud-config\nhostname: a"}
-	w.do(w.client.Update(t.Context(), secret))
-	w.advance(w.reconcile().RequeueAfter)
+	w.Do(w.Client.Update(t.Context(), secret))
+	w.Pass(w.ReconcileOnce().RequeueAfter)
 	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 
-	w.do(w.client.Delete(t.Context(), secret))
+	w.Do(w.Client.Delete(t.Context(), secret))
 	restarted := func(synchronized string) {
 		t.Helper()
-		w.change(restartedAt(w.clock.Now()))
+		w.Change(restartedAt(w.Clock.Now()))
 		w.reconcileUntilStable()
 		w.backend.Boot(w.uid())
 		w.reconcileUntilStable()
@@ -479,10 +479,10 @@ func TestSecretOfCloudInit(t *testing.T) {
 		if _, seed := w.backend.Machine(w.uid()); seed == nil || seed.UserData != "#cloud-config\nhostname: a" {
 			t.Errorf("the seed is %+v", seed)
 		}
-		w.advance(time.Minute)
+		w.Pass(time.Minute)
 	}
 	restarted("True " + v1alpha1.ReasonSpecApplied)
-	w.change(from("another"))
+	w.Change(from("another"))
 	w.reconcileUntilStable()
 	restarted("False " + v1alpha1.ReasonSecretMissing)
 }
@@ -502,16 +502,16 @@ func TestChangesThatCannotBeApplied(t *testing.T) {
 			w.events()
 			w.expectSynchronized("True " + v1alpha1.ReasonSpecApplied)
 			w.backend.Fail("Reconfigure", test.err, test.err)
-			w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("64Mi") })
+			w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("64Mi") })
 			for range 2 {
-				_, _ = w.Reconcile(t.Context(), w.vm()) // its error is that of the driver
+				_, _ = w.Reconcile(t.Context(), w.Object()) // its error is that of the driver
 				w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 				w.expectSynchronized(test.wants)
 			}
 			if diff := cmp.Diff([]string{"Warning " + strings.TrimPrefix(test.wants, "False ")}, w.events()); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}
-			w.advance(time.Minute)
+			w.Pass(time.Minute)
 			w.reconcileUntilStable()
 			w.expectSynchronized("True " + v1alpha1.ReasonSpecApplied)
 		})
@@ -520,7 +520,7 @@ func TestChangesThatCannotBeApplied(t *testing.T) {
 
 func (w *fixture) expectSynchronized(want string) {
 	w.Helper()
-	is := meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionSynchronized)
+	is := meta.FindStatusCondition(w.Object().Status.Conditions, v1alpha1.ConditionSynchronized)
 	if got := fmt.Sprintf("%s %s", is.Status, is.Reason); got != want {
 		w.Errorf("Synchronized is %s: %s, want %s", got, is.Message, want)
 	}

@@ -29,9 +29,9 @@ func restoring(snapshot, requested string, keep bool) change {
 // snapshot creates a VirtualMachineSnapshot that is taken, later than the VirtualMachine was created.
 func (w *fixture) snapshot(name, of string) {
 	w.Helper()
-	w.advance(time.Minute)
-	w.do(w.client.Create(w.Context(), &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: of},
+	w.Pass(time.Minute)
+	w.Do(w.Client.Create(w.Context(), &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: of},
 	}))
 	w.takeSnapshots()
 }
@@ -47,7 +47,7 @@ func (w *fixture) previous() []v1alpha1.VirtualMachineSnapshot {
 // expectRestored fails the test unless the condition about the restore has the reason.
 func (w *fixture) expectRestored(reason, says string) {
 	w.Helper()
-	vm := w.vm()
+	vm := w.Object()
 	statuscheck.Verify(w, vm)
 	is := ptr.Deref(meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionRestored), metav1.Condition{})
 	want := metav1.ConditionFalse
@@ -63,7 +63,7 @@ func (w *fixture) expectRestored(reason, says string) {
 func TestRestore(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	w.change(restoring("a", "1", true))
+	w.Change(restoring("a", "1", true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "there is no VirtualMachineSnapshot")
 	w.snapshot("a", "vm")
@@ -81,8 +81,8 @@ func TestRestore(t *testing.T) {
 	w.expectRestored(v1alpha1.ReasonRestoring, "VirtualMachineSnapshot a")
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonRestoring)
 	w.expectCalls("Stop", "RestoreServer")
-	w.advance(time.Hour) // it takes long
-	w.restart()
+	w.Pass(time.Hour) // it takes long
+	w.Restart()
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestoring, "")
 	w.backend.Release(backend.TaskRestore)
@@ -91,7 +91,7 @@ func TestRestore(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
-	done := w.vm().Status.Restore
+	done := w.Object().Status.Restore
 	if done == nil || done.Result != v1alpha1.RestoreSucceeded || done.RequestedAt != "1" || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
 		t.Errorf("the result is %+v", done)
 	}
@@ -99,13 +99,13 @@ func TestRestore(t *testing.T) {
 		t.Errorf("events: %v", events)
 	}
 	w.expectCalls("Start")
-	w.restart() // the next manager does not restore it again, nor does a request without a new text
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Restore = nil })
+	w.Restart() // the next manager does not restore it again, nor does a request without a new text
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Restore = nil })
 	w.reconcileUntilStable()
-	if meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionRestored) != nil {
+	if meta.FindStatusCondition(w.Object().Status.Conditions, v1alpha1.ConditionRestored) != nil {
 		t.Error("there is a condition without spec.restore")
 	}
-	w.change(restoring("a", "1", true))
+	w.Change(restoring("a", "1", true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, "")
 	w.expectCalls()
@@ -117,12 +117,12 @@ func TestRestoreOfMemory(t *testing.T) {
 	w.createReady()
 	w.snapshot("a", "vm")
 	taken := w.snapshots()[0]
-	vm := w.vm()
-	w.do(w.backend.TakeSnapshot(t.Context(), backend.SnapshotIdentity{UID: taken.UID, Name: taken.Name},
+	vm := w.Object()
+	w.Do(w.backend.TakeSnapshot(t.Context(), backend.SnapshotIdentity{UID: taken.UID, Name: taken.Name},
 		backend.Source{Server: backend.Identity{UID: vm.UID, Name: vm.Name}, Memory: true}))
 	taken.Status.MemorySize = resource.NewQuantity(1<<20, resource.BinarySI)
-	w.do(w.client.Status().Update(t.Context(), &taken))
-	w.change(restoring("a", "1", true))
+	w.Do(w.Client.Status().Update(t.Context(), &taken))
+	w.Change(restoring("a", "1", true))
 	w.reconcileUntilStable()
 	if previous := w.previous(); len(previous) != 1 || !previous[0].Spec.Memory {
 		t.Errorf("the present state is kept in %+v, want memory, too", previous)
@@ -141,7 +141,7 @@ func TestRestoreOfMemory(t *testing.T) {
 	w.expectRestored(v1alpha1.ReasonRestored, "")
 	w.expectCalls("Stop", "RestoreServer", "Start")
 
-	w.change(func(vm *v1alpha1.VirtualMachine) {
+	w.Change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Action = v1alpha1.ActionStopped
 		restoring("a", "2", true)(vm)
 	})
@@ -164,19 +164,19 @@ func TestRestoreThatFails(t *testing.T) {
 	w.createReady()
 	w.snapshot("a", "vm")
 	w.backend.FailRestore(errors.New("no space left"))
-	w.change(restoring("a", "1", false))
+	w.Change(restoring("a", "1", false))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestoreFailed, "no space left")
-	w.advance(time.Hour)
+	w.Pass(time.Hour)
 	w.reconcileUntilStable()
 	w.expectCalls("Stop", "RestoreServer", "Start")
-	if done := w.vm().Status.Restore; done == nil || done.Result != v1alpha1.RestoreFailed || done.Message != "no space left" || len(w.previous()) > 0 {
+	if done := w.Object().Status.Restore; done == nil || done.Result != v1alpha1.RestoreFailed || done.Message != "no space left" || len(w.previous()) > 0 {
 		t.Errorf("the result is %+v, with %d snapshots", done, len(w.previous()))
 	}
 	if events := w.events(); !slices.Contains(events, "Warning "+v1alpha1.ReasonRestoreFailed) {
 		t.Errorf("events: %v", events)
 	}
-	w.change(restoring("a", "2", false))
+	w.Change(restoring("a", "2", false))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, "")
 	w.expectCalls("Stop", "RestoreServer", "Start")
@@ -194,30 +194,30 @@ func TestRestoreThatWaits(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "is of another VirtualMachine: create a new VirtualMachine of it with spec.image.snapshot")
 	w.snapshot("elsewhere", "vm")
-	s := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "elsewhere"}}
-	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(s), s))
+	s := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "elsewhere"}}
+	w.Do(w.Client.Get(t.Context(), client.ObjectKeyFromObject(s), s))
 	s.Status.Host.ID = "another"
-	w.do(w.client.Status().Update(t.Context(), s))
-	w.change(restoring("elsewhere", "2", true))
+	w.Do(w.Client.Status().Update(t.Context(), s))
+	w.Change(restoring("elsewhere", "2", true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "the snapshot elsewhere is on the host")
 	w.expectCalls("Create", "Start")
 
-	w.change(withAction(v1alpha1.ActionAsleep))
+	w.Change(withAction(v1alpha1.ActionAsleep))
 	w.snapshot("a", "vm")
-	w.change(restoring("a", "3", true))
+	w.Change(restoring("a", "3", true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotPending, "")
 	first := w.previous()[0].UID
 	w.takeSnapshots()
-	w.advance(time.Hour) // no manager ran, and the disks may have changed since
+	w.Pass(time.Hour) // no manager ran, and the disks may have changed since
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotPending, "")
 	if all := w.previous(); len(all) != 1 || all[0].UID == first {
 		t.Errorf("snapshots: %+v", all)
 	}
 	w.expectCalls("Sleep")
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Restore.KeepCurrent = ptr.To(false) })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Restore.KeepCurrent = ptr.To(false) })
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, "")
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
@@ -225,8 +225,8 @@ func TestRestoreThatWaits(t *testing.T) {
 	if n := len(w.previous()); n > 0 {
 		t.Errorf("%d snapshots that nobody wants", n)
 	}
-	w.change(withAction(v1alpha1.ActionStopped))
-	w.change(restoring("a", "4", true))
+	w.Change(withAction(v1alpha1.ActionStopped))
+	w.Change(restoring("a", "4", true))
 	w.reconcileUntilStable()
 	w.takeSnapshots()
 	w.reconcileUntilStable()
@@ -240,12 +240,12 @@ func TestRestoreThatWaitsForLong(t *testing.T) {
 	w := newFixture(t)
 	w.create(withAction(v1alpha1.ActionStopped))
 	w.snapshot("a", "vm")
-	w.change(restoring("a", "1", true))
+	w.Change(restoring("a", "1", true))
 	w.reconcileUntilStable()
 	w.takeSnapshots()
 	w.backend.DelayRestore(w.uid(), "1") // a driver was asked, and then the manager was away
 	kept := w.previous()[0].UID
-	w.advance(time.Hour)
+	w.Pass(time.Hour)
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
 	if all := w.previous(); len(all) != 1 || all[0].UID != kept {

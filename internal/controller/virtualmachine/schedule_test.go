@@ -28,7 +28,7 @@ func snapshotted(schedule string) change {
 func (w *fixture) snapshots() []v1alpha1.VirtualMachineSnapshot {
 	w.Helper()
 	var list v1alpha1.VirtualMachineSnapshotList
-	w.do(w.client.List(w.Context(), &list, client.InNamespace(w.namespace)))
+	w.Do(w.Client.List(w.Context(), &list, client.InNamespace(w.Namespace)))
 	return list.Items
 }
 
@@ -39,9 +39,9 @@ func (w *fixture) takeSnapshots() {
 		if s.Status.TakenAt != nil {
 			continue
 		}
-		s.Status.TakenAt, s.Status.Host = &metav1.Time{Time: w.clock.Now()}, &v1alpha1.Host{Driver: fake.Name, ID: fake.Name, Name: fake.Name}
+		s.Status.TakenAt, s.Status.Host = &metav1.Time{Time: w.Clock.Now()}, &v1alpha1.Host{Driver: fake.Name, ID: fake.Name, Name: fake.Name}
 		meta.SetStatusCondition(&s.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonSnapshotTaken, Message: "taken"})
-		w.do(w.client.Status().Update(w.Context(), &s))
+		w.Do(w.Client.Status().Update(w.Context(), &s))
 	}
 }
 
@@ -63,7 +63,7 @@ func (w *fixture) expectSnapshots(at ...time.Time) {
 // expectSchedule fails the test unless the condition about the schedule has the reason.
 func (w *fixture) expectSchedule(reason string) metav1.Condition {
 	w.Helper()
-	vm := w.vm()
+	vm := w.Object()
 	statuscheck.Verify(w, vm)
 	is := ptr.Deref(meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionSnapshotsUpToDate), metav1.Condition{})
 	want := metav1.ConditionFalse
@@ -80,18 +80,18 @@ func (w *fixture) expectSchedule(reason string) metav1.Condition {
 func TestSnapshotsOnASchedule(t *testing.T) {
 	w := newFixture(t)
 	day := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour) // after the creation by the clock of the API server
-	w.clock.SetTime(day.Add(12 * time.Hour))
+	w.Clock.SetTime(day.Add(12 * time.Hour))
 	at := func(days int, pause time.Duration) time.Time {
 		due := day.Add(time.Duration(days)*24*time.Hour + 3*time.Hour)
-		w.clock.SetTime(due.Add(pause))
+		w.Clock.SetTime(due.Add(pause))
 		w.reconcileUntilStable()
 		return due
 	}
 	w.createReady()
-	w.change(snapshotted("0 3 * * *"))
+	w.Change(snapshotted("0 3 * * *"))
 	w.reconcileUntilStable()
 	w.expectSchedule(v1alpha1.ReasonNotDue)
-	if result := w.reconcile(); result.RequeueAfter <= 0 || result.RequeueAfter > 15*time.Hour {
+	if result := w.ReconcileOnce(); result.RequeueAfter <= 0 || result.RequeueAfter > 15*time.Hour {
 		t.Errorf("it is requeued after %v, want 15 h at most", result.RequeueAfter)
 	}
 	at(1, -time.Minute)
@@ -109,12 +109,12 @@ func TestSnapshotsOnASchedule(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expectSchedule(v1alpha1.ReasonSnapshotTaken)
 
-	w.restart() // no manager for three days: the last time counts
-	w.change(withAction(v1alpha1.ActionAsleep))
+	w.Restart() // no manager for three days: the last time counts
+	w.Change(withAction(v1alpha1.ActionAsleep))
 	second := at(5, time.Hour)
 	w.expectSnapshots(first, second)
 	w.takeSnapshots()
-	w.change(withAction(v1alpha1.ActionStopped))
+	w.Change(withAction(v1alpha1.ActionStopped))
 	third := at(6, 0) // nothing is deleted before the third is taken
 	w.expectSnapshots(first, second, third)
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
@@ -124,9 +124,9 @@ func TestSnapshotsOnASchedule(t *testing.T) {
 
 	// One of which a machine is made is kept until then.
 	fork := newVM(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Image = &v1alpha1.Image{Snapshot: w.snapshots()[0].Name} })
-	fork.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: "fork"}
-	w.do(w.client.Create(t.Context(), fork))
-	w.change(func(vm *v1alpha1.VirtualMachine) {
+	fork.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: "fork"}
+	w.Do(w.Client.Create(t.Context(), fork))
+	w.Change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Snapshots.Memory, vm.Spec.Snapshots.AllowedNamespaces = true, []string{"team-b"}
 	})
 	fourth := at(7, 0)
@@ -139,26 +139,26 @@ func TestSnapshotsOnASchedule(t *testing.T) {
 	w.takeSnapshots()
 	w.reconcileUntilStable()
 	w.expectSnapshots(second, third, fourth)
-	w.do(w.client.Delete(t.Context(), fork))
+	w.Do(w.Client.Delete(t.Context(), fork))
 	w.reconcileUntilStable()
 	w.expectSnapshots(third, fourth)
 
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots.Suspend = true })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots.Suspend = true })
 	at(8, 0)
 	w.expectSchedule(v1alpha1.ReasonSuspended)
-	w.change(func(vm *v1alpha1.VirtualMachine) {
+	w.Change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Snapshots.Suspend, vm.Spec.Snapshots.TimeZone = false, "Europe/Atlantis"
 	})
 	at(9, 0)
 	if is := w.expectSchedule(v1alpha1.ReasonInvalidSchedule); !strings.Contains(is.Message, "spec.snapshots.timeZone") {
 		t.Errorf("the message is %q", is.Message)
 	}
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots = nil })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Snapshots = nil })
 	at(10, 0)
-	if vm := w.vm(); vm.Status.Snapshots != nil || meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionSnapshotsUpToDate) != nil {
+	if vm := w.Object(); vm.Status.Snapshots != nil || meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionSnapshotsUpToDate) != nil {
 		t.Errorf("the status is %+v", vm.Status)
 	}
-	w.remove()
+	w.Delete()
 	w.reconcileUntilStable()
 	w.expectSnapshots(third, fourth) // they outlive it
 }
@@ -167,12 +167,12 @@ func TestSnapshotsOnASchedule(t *testing.T) {
 func TestScheduledSnapshotsThatAreNotMade(t *testing.T) {
 	w := newFixture(t)
 	day := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour)
-	w.clock.SetTime(day.Add(12 * time.Hour))
+	w.Clock.SetTime(day.Add(12 * time.Hour))
 	w.backend.Hold(backend.TaskCreate)
 	w.create(snapshotted("@hourly"))
 	w.reconcileUntilStable()
 	w.expectSchedule(v1alpha1.ReasonMachineNotCreated)
-	w.advance(time.Hour)
+	w.Pass(time.Hour)
 	w.reconcileUntilStable()
 	w.expectSnapshots()
 
@@ -181,20 +181,20 @@ func TestScheduledSnapshotsThatAreNotMade(t *testing.T) {
 	w.expectSchedule(v1alpha1.ReasonNotDue) // it is not made up for
 	due := day.Add(14 * time.Hour)
 	foreign := &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "vm-scheduled-" + due.Format("20060102-150405")},
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: "vm-scheduled-" + due.Format("20060102-150405")},
 		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "vm"},
 	}
-	w.do(w.client.Create(t.Context(), foreign))
-	w.clock.SetTime(due)
-	if result := w.reconcile(); result.RequeueAfter <= 0 || result.RequeueAfter > takenRetry {
+	w.Do(w.Client.Create(t.Context(), foreign))
+	w.Clock.SetTime(due)
+	if result := w.ReconcileOnce(); result.RequeueAfter <= 0 || result.RequeueAfter > takenRetry {
 		t.Errorf("it is tried again after %v", result.RequeueAfter)
 	}
 	w.expectSchedule(v1alpha1.ReasonErrResourceExists)
-	w.do(w.client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
+	w.Do(w.Client.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign))
 	if len(foreign.Labels) > 0 {
 		t.Errorf("the foreign one has labels: %v", foreign.Labels)
 	}
-	w.do(w.client.Delete(t.Context(), foreign))
+	w.Do(w.Client.Delete(t.Context(), foreign))
 	w.reconcileUntilStable()
 	w.expectSnapshots(due)
 	w.expectSchedule(v1alpha1.ReasonSnapshotPending)

@@ -81,8 +81,8 @@ func TestDecideService(t *testing.T) {
 // serviceFixture has a machine with a Service on a driver whose servers nodes reach.
 func serviceFixture(t *testing.T) *fixture {
 	w := newFixture(t)
-	w.backend = fake.New(fake.Options{Clock: w.clock, BootTime: -1, Service: true})
-	w.restart()
+	w.backend = fake.New(fake.Options{Clock: w.Clock, BootTime: -1, Service: true})
+	w.Restart()
 	w.create(withService)
 	w.reconcileUntilStable()
 	return w
@@ -90,7 +90,7 @@ func serviceFixture(t *testing.T) *fixture {
 
 func (w *fixture) serviceReady() string {
 	w.Helper()
-	vm := w.vm()
+	vm := w.Object()
 	statuscheck.Verify(w, vm)
 	condition := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionServiceReady)
 	if condition == nil {
@@ -103,16 +103,16 @@ func (w *fixture) serviceReady() string {
 func (w *fixture) objects() serviceObjects {
 	w.Helper()
 	found := serviceObjects{service: &corev1.Service{}, slice: &discoveryv1.EndpointSlice{}}
-	key := client.ObjectKey{Namespace: w.namespace, Name: "vm"}
-	if err := w.api.Get(w.Context(), key, found.service); apierrors.IsNotFound(err) {
+	key := client.ObjectKey{Namespace: w.Namespace, Name: "vm"}
+	if err := w.Client.Get(w.Context(), key, found.service); apierrors.IsNotFound(err) {
 		found.service = nil
 	} else {
-		w.do(err)
+		w.Do(err)
 	}
-	if err := w.api.Get(w.Context(), key, found.slice); apierrors.IsNotFound(err) {
+	if err := w.Client.Get(w.Context(), key, found.slice); apierrors.IsNotFound(err) {
 		found.slice = nil
 	} else {
-		w.do(err)
+		w.Do(err)
 	}
 	return found
 }
@@ -157,22 +157,22 @@ func TestServiceFollowsTheMachine(t *testing.T) {
 	w.backend.Boot(w.uid())
 	check("when it is ready", "10.64.255.1 ready dns http", "True ServiceReady")
 	service := w.objects().service
-	if service.Spec.ClusterIP == "" || len(service.Spec.Selector) > 0 || len(service.Spec.Ports) != 2 || !metav1.IsControlledBy(service, w.vm()) {
+	if service.Spec.ClusterIP == "" || len(service.Spec.Selector) > 0 || len(service.Spec.Ports) != 2 || !metav1.IsControlledBy(service, w.Object()) {
 		t.Errorf("the Service: %+v", service)
 	}
-	w.wrote()
+	w.Wrote()
 	w.reconcileUntilStable()
-	if writes := w.wrote(); len(writes) > 0 {
+	if writes := w.Wrote(); len(writes) > 0 {
 		t.Errorf("writes in a steady state: %v", writes)
 	}
 
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Ports[0].Port = 8080 })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Ports[0].Port = 8080 })
 	w.reconcileUntilStable()
 	changed := w.objects().service
 	if changed.Spec.ClusterIP != service.Spec.ClusterIP || len(changed.Spec.Ports) != 2 || changed.Spec.Ports[1].Port != 8080 {
 		t.Errorf("after a change of a port: %+v, was %+v", changed.Spec, service.Spec)
 	}
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Ports = vm.Spec.Ports[:1] })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Ports = vm.Spec.Ports[:1] })
 	check("without the second port", "10.64.255.1 ready http", "True ServiceReady")
 
 	w.events()
@@ -182,36 +182,36 @@ func TestServiceFollowsTheMachine(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	w.backend.Expose(w.uid(), reachableAt("10.64.255.1"))
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = false })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = false })
 	check("turned off", "no slice", "")
 	if w.objects().service != nil {
 		t.Error("the Service of a machine without one is there")
 	}
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = true })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = true })
 	check("turned on again", "10.64.255.1 ready http", "True ServiceReady")
-	w.remove()
+	w.Delete()
 	w.reconcileUntilStable()
-	if found := w.objects(); !w.isGone() || found.service != nil || found.slice != nil {
-		t.Errorf("after the deletion: gone %t, %+v", w.isGone(), found)
+	if found := w.objects(); !w.IsGone() || found.service != nil || found.slice != nil {
+		t.Errorf("after the deletion: gone %t, %+v", w.IsGone(), found)
 	}
 }
 
 // A Service or an EndpointSlice of somebody else stays as it is, and the machine gets its own when the name is free.
 func TestServiceOfSomebodyElse(t *testing.T) {
 	w := newFixture(t)
-	w.backend = fake.New(fake.Options{Clock: w.clock, BootTime: -1, Service: true})
-	w.restart()
-	about := metav1.ObjectMeta{Namespace: w.namespace, Name: "vm"}
+	w.backend = fake.New(fake.Options{Clock: w.Clock, BootTime: -1, Service: true})
+	w.Restart()
+	about := metav1.ObjectMeta{Namespace: w.Namespace, Name: "vm"}
 	service := &corev1.Service{ObjectMeta: about, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Name: "other", Port: 1}}}}
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: about, AddressType: discoveryv1.AddressTypeIPv4}
-	w.do(w.api.Create(w.Context(), service))
-	w.do(w.api.Create(w.Context(), slice))
+	w.Do(w.Client.Create(w.Context(), service))
+	w.Do(w.Client.Create(w.Context(), slice))
 	w.create(withService)
 	step := func() {
 		t.Helper()
 		for range 5 {
-			w.advance(writeRetry)
-			w.reconcile()
+			w.Pass(writeRetry)
+			w.ReconcileOnce()
 		}
 	}
 	step()
@@ -220,7 +220,7 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 	step()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	message := func() string {
-		return meta.FindStatusCondition(w.vm().Status.Conditions, v1alpha1.ConditionServiceReady).Message
+		return meta.FindStatusCondition(w.Object().Status.Conditions, v1alpha1.ConditionServiceReady).Message
 	}
 	if got := w.serviceReady(); got != "False ErrResourceExists" || !strings.Contains(message(), `The Service "vm" exists and has another owner`) {
 		t.Errorf("ServiceReady is %s: %s", got, message())
@@ -232,12 +232,12 @@ func TestServiceOfSomebodyElse(t *testing.T) {
 	if found.service.ResourceVersion != service.ResourceVersion || found.slice.ResourceVersion != slice.ResourceVersion {
 		t.Error("the objects of somebody else were changed")
 	}
-	w.do(w.api.Delete(w.Context(), service))
+	w.Do(w.Client.Delete(w.Context(), service))
 	step()
 	if got := w.serviceReady(); got != "False ErrResourceExists" || !strings.Contains(message(), `The EndpointSlice "vm" exists`) {
 		t.Errorf("ServiceReady is %s: %s", got, message())
 	}
-	w.do(w.api.Delete(w.Context(), slice))
+	w.Do(w.Client.Delete(w.Context(), slice))
 	step()
 	if got, endpoints := w.serviceReady(), w.endpoints(); got != "True ServiceReady" || endpoints != "10.64.255.1 ready dns http" {
 		t.Errorf("ServiceReady is %s, endpoints %s", got, endpoints)
@@ -264,8 +264,8 @@ func TestServiceIsValidated(t *testing.T) {
 		"begins with a letter": func(vm *v1alpha1.VirtualMachine) { vm.Name = "1.b" },
 	} {
 		vm := newVM(withService, change)
-		vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.namespace, Name: vm.Name}
-		if err := w.client.Create(w.Context(), vm); err == nil || !strings.Contains(err.Error(), want) {
+		vm.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: vm.Name}
+		if err := w.Client.Create(w.Context(), vm); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("the API says %v, want %q", err, want)
 		}
 	}

@@ -21,43 +21,43 @@ func TestSleep(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	w.backend.Hold(backend.TaskSleep)
-	w.change(withAction(v1alpha1.ActionAsleep))
+	w.Change(withAction(v1alpha1.ActionAsleep))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonFallingAsleep)
 	w.backend.Release(backend.TaskSleep)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
-	status := w.vm().Status
+	status := w.Object().Status
 	if status.Server.State != v1alpha1.ServerAsleep || status.PrintableStatus != v1alpha1.StatusAsleep || status.Server.StartedAt != nil || status.Server.Usage != nil {
 		t.Errorf("the server is %+v, in a word %s", status.Server, status.PrintableStatus)
 	}
 	// What changes meanwhile is applied when it is awake.
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("3Gi") })
-	w.restart()
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("3Gi") })
+	w.Restart()
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
 
-	w.change(withAction(v1alpha1.ActionActive))
+	w.Change(withAction(v1alpha1.ActionActive))
 	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	w.expectCalls("Start", "Reconfigure")
-	if got := w.vm().Status.Restarts; got != 0 || len(w.events()) > 0 {
+	if got := w.Object().Status.Restarts; got != 0 || len(w.events()) > 0 {
 		t.Errorf("sleeping counts as %d restarts", got)
 	}
 
 	// To shut down, the guest has to be awake.
-	w.change(withAction(v1alpha1.ActionAsleep))
+	w.Change(withAction(v1alpha1.ActionAsleep))
 	w.reconcileUntilStable()
-	w.change(withAction(v1alpha1.ActionStopped))
+	w.Change(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls("Sleep", "Start", "Stop")
 
 	// A machine that is off has nothing to save.
-	w.change(withAction(v1alpha1.ActionAsleep))
+	w.Change(withAction(v1alpha1.ActionAsleep))
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
 	w.expectCalls()
@@ -68,8 +68,8 @@ func TestSleepThatFails(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	w.backend.Fail("Sleep", errors.New("no space left on device"))
-	w.change(withAction(v1alpha1.ActionAsleep))
-	_, err := w.Reconcile(t.Context(), w.vm())
+	w.Change(withAction(v1alpha1.ActionAsleep))
+	_, err := w.Reconcile(t.Context(), w.Object())
 	if err == nil || !strings.Contains(err.Error(), "no space left") {
 		t.Errorf("Reconcile: %v", err)
 	}
@@ -82,21 +82,21 @@ func TestSleepThatFails(t *testing.T) {
 func TestQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
 	w := newQEMUFixture(t)
 	image := filepath.Join(t.TempDir(), "empty.raw")
-	w.do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
+	w.Do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
 	w.create(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("64Mi")}
 		vm.Spec.Image = &v1alpha1.Image{Path: image, Format: "raw", Agent: ptr.To(false)}
 	})
 	w.until("it runs", runs(0))
-	w.change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.OnHostShutdown = v1alpha1.HostShutdownSleep })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.OnHostShutdown = v1alpha1.HostShutdownSleep })
 	w.reconcileUntilStable()
-	w.do(w.driver.Close())
+	w.Do(w.driver.Close())
 	w.driver = nil
-	w.do(qemu.StopAll(t.Context(), w.stateDir, qemu.StopOptions{SleepTimeout: time.Minute}))
+	w.Do(qemu.StopAll(t.Context(), w.stateDir, qemu.StopOptions{SleepTimeout: time.Minute}))
 	if pids := w.pids(); len(pids) > 0 {
 		t.Errorf("processes of a machine whose host is off: %v", pids)
 	}
-	w.restart()
+	w.Restart()
 	w.until("it runs again", runs(0))
 	if pids := w.pids(); len(pids) != 1 {
 		t.Errorf("its processes are %v", pids)
@@ -107,12 +107,12 @@ func TestQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
 		t.Errorf("events are %q", events)
 	}
 	// It sleeps and wakes on a schedule, too.
-	w.change(scheduled("", "@every 1h", ""))
-	w.advance(time.Hour)
+	w.Change(scheduled("", "@every 1h", ""))
+	w.Pass(time.Hour)
 	w.until("its schedule puts it to sleep", func(vm *v1alpha1.VirtualMachine) bool {
 		return vm.Status.Server.State == v1alpha1.ServerAsleep && w.hasReason(v1alpha1.ReasonAsleep)
 	})
-	w.change(woken(w.clock.Now()))
+	w.Change(woken(w.Clock.Now()))
 	w.until("a person wakes it", runs(0))
 	w.delete()
 }
@@ -121,10 +121,10 @@ func TestQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
 func TestLostMemory(t *testing.T) {
 	w := newFixture(t)
 	w.createReady(policy(v1alpha1.RestartNever))
-	w.change(withAction(v1alpha1.ActionAsleep))
+	w.Change(withAction(v1alpha1.ActionAsleep))
 	w.reconcileUntilStable()
 	w.backend.LoseMemory(w.uid(), "its file is damaged")
-	w.change(withAction(v1alpha1.ActionActive))
+	w.Change(withAction(v1alpha1.ActionActive))
 	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())
 	w.reconcileUntilStable()

@@ -67,7 +67,7 @@ type fault struct {
 }
 
 var faults = []fault{
-	// A reconciler that only changes the API is killed after the write before if it is killed before a write.
+	{name: "killed before a write", moment: harness.Before, kills: true}, // and after a call of a driver
 	{name: "killed after a write", moment: harness.After, kills: true},
 	{name: "a write is lost", moment: harness.Before},
 	{name: "the response to a write is lost", moment: harness.After},
