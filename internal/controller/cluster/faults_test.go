@@ -2,7 +2,6 @@ package cluster_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -13,21 +12,25 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
-// stories are what happens to a Cluster while everything goes wrong.
-var stories = []struct {
+// due is when the next snapshot of a schedule of 30 minutes is certainly due: it counts from the creation of the Cluster.
+const due = 30*time.Minute + 5*time.Second
+
+// lives are what happens to a Cluster while everything goes wrong.
+var lives = []struct {
 	name   string
 	before func(*world)
 	happen func(*world)
 	gone   bool
 }{
-	{"it is created", func(*world) {}, func(w *world) { w.create() }, false},
-	{"it is created as the original stored it", func(*world) {}, func(w *world) {
+	{"it is created", nil, func(w *world) { w.create() }, false},
+	{"it is created as the original stored it", nil, func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) {
 			c.Spec.LegacyConfigPath, c.Finalizers = "/a.yml", []string{v1alpha1.LegacyFinalizer}
 		})
@@ -49,21 +52,19 @@ var stories = []struct {
 		w.change(users("bob"))
 	}, false},
 	{"a snapshot is due, and one is not kept", func(w *world) {
-		w.cleanUpSnapshots(w.Context())
 		w.create(func(c *v1alpha1.Cluster) {
 			c.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: "@every 30m", Keep: ptr.To[int32](1)}
 		})
 		w.answer(well())
 		w.settle()
-		w.pass(30 * time.Minute)
+		w.pass(due)
 		w.settle()
 		w.takeSnapshots()
-		w.pass(30 * time.Minute)
+		w.pass(due)
 		w.settle()
 		w.takeSnapshots()
-	}, func(w *world) { w.pass(30 * time.Minute) }, false},
+	}, func(w *world) { w.pass(due) }, false},
 	{"it is restored, and its state before is kept", func(w *world) {
-		w.cleanUpSnapshots(w.Context())
 		w.create()
 		w.answer(well())
 		w.settle()
@@ -75,88 +76,67 @@ var stories = []struct {
 		w.settle()
 		w.pass(time.Hour)
 	}, func(w *world) { w.pass(v1alpha1.ExpiryNotice) }, true},
-	{"it is deleted before anybody saw it", func(*world) {}, func(w *world) {
+	{"it is deleted before anybody saw it", nil, func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Finalizers = []string{v1alpha1.LegacyFinalizer} })
 		w.delete()
 	}, true},
 }
 
-// Whatever write or call of the engine is the last one of a process, or fails: the next process ends where an
-// undisturbed one does.
-func TestLongAFaultAtAnyStep(t *testing.T) {
-	type killed struct{}
-	lost := func() error { return errors.New("connection reset") }
-	kill := func() error { panic(killed{}) }
-	for _, fault := range []struct {
-		name string
-		// inject arranges the fault for a step, and returns whether it was reached.
-		inject func(w *world, step int) (reached func() bool)
-	}{
-		// A process that is killed before a write leaves what one leaves that is killed after the write or call before it.
-		{"killed after a write", onWrite(harness.After, kill)},
-		{"a write is lost", onWrite(harness.Before, lost)},
-		{"the answer to a write is lost", onWrite(harness.After, lost)},
-		{"killed before a call of the engine", onCall(kill)},
-		{"a call of the engine fails", onCall(lost)},
-	} {
-		for _, story := range stories {
-			t.Run(fault.name+", "+story.name, func(t *testing.T) {
-				w := newWorld(t)
-				for step := 0; ; step++ {
-					if step > 50 {
-						t.Fatal("there is no end of steps")
-					}
-					story.before(w)
-					w.settle()
-					story.happen(w)
-					reached := fault.inject(w, step)
-					for range 6 {
-						func() {
-							defer func() {
-								if r := recover(); r != nil && r != any(killed{}) {
-									panic(r)
-								}
-							}()
-							if c := w.get(); c != nil {
-								w.answer(well())
-								result, _ := w.Reconcile(t.Context(), c)
-								w.pass(min(result.RequeueAfter, time.Second))
-								w.takePrevious()
-							}
-						}()
-					}
-					w.outside.Fail(nil)
-					w.restart()
-					for range 3 { // failures have their pauses
-						w.settle()
-						w.pass(11 * time.Second)
-						w.takePrevious()
-					}
-					if c := w.get(); c != nil {
-						w.answer(well())
-						w.settle()
-					}
-					if story.gone {
-						w.expectNothing()
-					} else {
-						w.expectWhole()
-						w.expectScheduled()
-						w.expectRestored()
-						w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
-						w.delete() // once more from the start
-						w.settle()
-						w.expectNothing()
-					}
-					if t.Failed() {
-						t.Fatalf("at step %d", step)
-					}
-					if !reached() {
-						return
-					}
-				}
-			})
-		}
+// TestStories tells that a Cluster ends as it does undisturbed, whatever write or call of the engine is the last
+// one of a process, or fails.
+func TestStories(t *testing.T) {
+	table := stories.Table[*world]{
+		New: startWorld, Steps: 6,
+		OnCall: func(w *world, at func() error) { w.outside.Fail(func(fake.Call) error { return at() }) },
+		Finish: func(w *world) {
+			for range 3 { // failures have their pauses
+				w.settle()
+				w.pass(11 * time.Second)
+				w.takePrevious()
+			}
+			if !w.IsGone() {
+				w.answer(well())
+				w.settle()
+			}
+		},
 	}
+	for _, life := range lives {
+		table.Stories = append(table.Stories, stories.Story[*world]{
+			Name: life.name,
+			Before: func(w *world) {
+				if life.before != nil {
+					life.before(w)
+					w.settle()
+				}
+			},
+			Happen: life.happen,
+			End: func(w *world) {
+				if life.gone {
+					w.expectNothing()
+					return
+				}
+				w.expectWhole()
+				w.expectScheduled()
+				w.expectRestored()
+				w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
+				w.delete()
+				w.settle()
+				w.expectNothing()
+			},
+		})
+	}
+	table.Run(t)
+}
+
+// Step reconciles; the API of the cluster is well.
+func (w *world) Step() (reconcile.Result, error) {
+	w.Helper()
+	if !w.IsGone() {
+		w.answer(well())
+	}
+	result, err := w.World.Step()
+	w.takePrevious()
+	return result, err
 }
 
 // expectScheduled fails the test unless there is one snapshot for the last scheduled time, and the one that is kept.
@@ -192,39 +172,18 @@ func (w *world) expectRestored() {
 	}
 }
 
-func onWrite(moment harness.Moment, raise func() error) func(*world, int) func() bool {
-	return func(w *world, step int) func() bool {
-		faulty, reached := harness.OnWrite(w.client, step, moment, raise)
-		w.useClient(faulty)
-		return reached
-	}
-}
-
-func onCall(raise func() error) func(*world, int) func() bool {
-	return func(w *world, step int) func() bool {
-		calls := -1
-		w.outside.Fail(func(fake.Call) error {
-			if calls++; calls == step {
-				return raise()
-			}
-			return nil
-		})
-		return func() bool { return calls >= step && step < 12 } // the calls of Observe never end
-	}
-}
-
 // A message is for people: nothing in it may change by itself.
 func TestNothingFlaps(t *testing.T) {
 	w := newWorld(t)
 	w.made()
 	before := w.get()
-	w.writes = nil
+	w.Writes = nil
 	for range 10 {
 		w.pass(time.Minute)
 		w.reconcile()
 	}
-	if len(w.writes) > 0 || w.get().ResourceVersion != before.ResourceVersion {
-		t.Errorf("nothing happened, and it wrote %v", fmt.Sprint(w.writes))
+	if len(w.Writes) > 0 || w.get().ResourceVersion != before.ResourceVersion {
+		t.Errorf("nothing happened, and it wrote %v", fmt.Sprint(w.Writes))
 	}
 }
 
@@ -258,7 +217,7 @@ func TestAStaleCacheBeginsNothing(t *testing.T) {
 func TestAStaleCacheLeavesNothing(t *testing.T) {
 	w := newWorld(t)
 	w.made()
-	w.useClient(interceptor.NewClient(w.client, interceptor.Funcs{
+	w.UseClient(interceptor.NewClient(w.client, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, found client.Object, opts ...client.GetOption) error {
 			if _, isKubeconfig := found.(*v1alpha1.Kubeconfig); isKubeconfig {
 				return apierrors.NewNotFound(schema.GroupResource{Resource: "kubeconfigs"}, key.Name)
@@ -285,7 +244,7 @@ func TestAConflictAtTheEndIsNoNewBeginning(t *testing.T) {
 	w := newWorld(t)
 	w.made()
 	conflicts := 0
-	w.useClient(interceptor.NewClient(w.client, interceptor.Funcs{
+	w.UseClient(interceptor.NewClient(w.client, interceptor.Funcs{
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if changed, isCluster := object.(*v1alpha1.Cluster); isCluster && len(changed.Finalizers) == 0 && conflicts < 2 {
 				conflicts++

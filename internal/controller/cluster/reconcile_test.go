@@ -92,10 +92,10 @@ func TestARestartDoesNotFlap(t *testing.T) {
 	for range 3 {
 		w.prober.answers = map[types.UID]*cluster.Probe{}
 		w.restart()
-		w.writes = nil
+		w.Writes = nil
 		w.settle()
-		if len(w.writes) > 0 {
-			t.Errorf("it wrote %v", w.writes)
+		if len(w.Writes) > 0 {
+			t.Errorf("it wrote %v", w.Writes)
 		}
 	}
 	if diff := cmp.Diff(before, w.get()); diff != "" {

@@ -121,7 +121,7 @@ func TestSweepStopsNothingInDoubt(t *testing.T) {
 					return c.List(ctx, list, opts...)
 				},
 			})
-			cluster.NewReconciler(cached, interceptor.NewClient(w.client, tt.funcs), w.recorder, w.Options).Sweep(t.Context())
+			cluster.NewReconciler(cached, interceptor.NewClient(w.client, tt.funcs), w.Recorder, w.Options).Sweep(t.Context())
 			w.expectStopped(0)
 		})
 	}

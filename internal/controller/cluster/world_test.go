@@ -14,8 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/retry"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -26,6 +24,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
@@ -53,40 +52,65 @@ func (p *prober) Targets() map[types.UID]string { return maps.Clone(p.asked) }
 func (p *prober) Forget(uid types.UID)          { delete(p.asked, uid) }
 func (p *prober) Close()                        {}
 
-// world is one Cluster, whose cluster is a fake one, and a Reconciler that is called directly.
+// world is a Cluster, whose cluster is a fake one.
 type world struct {
-	*testing.T
+	*stories.World[*v1alpha1.Cluster]
+	*cluster.Reconciler
 	name, namespace string
 	client          client.WithWatch
 	clock           *clocktesting.FakeClock
-	recorder        *events.FakeRecorder
 	outside         *fake.World
 	engine          cluster.Engine
 	prober          *prober
 	issued          map[string]string // to users, see issue
-	writes          []harness.Request
-	*cluster.Reconciler
 }
 
 // newWorld returns a world of its own for each test; they run in parallel.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	return newWorldOn(t, env.Config(t), env.Namespace(t))
+	return startWorld(t, stories.Server)
+}
+
+func startWorld(t *testing.T, api stories.API) *world {
+	t.Helper()
+	w := emptyWorld(t, api)
+	return w.start()
 }
 
 // newWorldOn returns a world on an API server and in a namespace of it.
 func newWorldOn(t *testing.T, config *rest.Config, namespace string) *world {
 	t.Helper()
-	w := &world{T: t, namespace: namespace}
-	w.client = harness.Client(t, config, harness.Scheme(t, v1alpha1.AddToScheme))
+	w := emptyWorld(t, stories.Server)
+	w.Namespace, w.Client = namespace, harness.Client(t, config, harness.Scheme(t, v1alpha1.AddToScheme))
+	return w.start()
+}
+
+func emptyWorld(t *testing.T, api stories.API) *world {
+	t.Helper()
+	return &world{World: stories.New[*v1alpha1.Cluster](t, api, stories.Options{
+		AddToScheme: v1alpha1.AddToScheme, Now: time.Now().Truncate(time.Second), Pause: 2 * time.Second,
+		Cached: []client.ObjectList{&v1alpha1.ClusterList{}, &v1alpha1.KubeconfigList{}, &v1alpha1.ClusterSnapshotList{}, &corev1.SecretList{}},
+	})}
+}
+
+func (w *world) start() *world {
+	w.Helper()
+	w.namespace, w.client, w.clock = w.Namespace, w.Client, w.Clock
 	w.name = "cluster-" + strings.TrimPrefix(w.namespace, "test-")
-	w.clock = clocktesting.NewFakeClock(time.Now().Truncate(time.Second))
-	w.recorder = events.NewFakeRecorder(1000)
+	w.Key = client.ObjectKey{Name: w.name}
 	w.outside = fake.NewWorld(w.clock)
 	w.prober = &prober{answers: map[types.UID]*cluster.Probe{}}
+	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.Cluster] {
+		w.engine = fake.New(w.outside)
+		w.Reconciler = cluster.NewReconciler(cached, live, w.Recorder, cluster.Options{
+			Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: w.engine, v1alpha1.EngineRKE: w.engine},
+			SecretNamespace: w.namespace, Prober: w.prober, Clock: w.clock,
+		})
+		return w.Reconciler
+	}
 	w.restart()
-	t.Cleanup(w.cleanUp)
+	w.Cleanup(w.cleanUp)
 	return w
 }
 
@@ -124,28 +148,11 @@ func (w *world) cleanUpSnapshots(ctx context.Context) {
 }
 
 // restart is a new process that remembers nothing.
-func (w *world) restart() { w.useClient(w.client) }
-
-// useClient is a restart with another client.
-func (w *world) useClient(c client.WithWatch) {
-	w.engine = fake.New(w.outside)
-	counted := harness.Observe(c, func(request harness.Request) error {
-		if request.IsWrite() {
-			w.writes = append(w.writes, request)
-		}
-		return nil
-	}, func(harness.Request) error { return nil })
-	w.Reconciler = cluster.NewReconciler(counted, w.client, w.recorder, cluster.Options{
-		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: w.engine, v1alpha1.EngineRKE: w.engine},
-		SecretNamespace: w.namespace, Prober: w.prober, Clock: w.clock,
-	})
-}
+func (w *world) restart() { w.Restart() }
 
 func (w *world) do(err error) {
 	w.Helper()
-	if err != nil {
-		w.Fatal(err)
-	}
+	w.Do(err)
 }
 
 // create creates the Cluster.
@@ -166,30 +173,17 @@ func (w *world) create(change ...func(*v1alpha1.Cluster)) {
 // get returns the Cluster as it is; nil if it is gone.
 func (w *world) get() *v1alpha1.Cluster {
 	w.Helper()
-	c := &v1alpha1.Cluster{}
-	err := w.client.Get(w.Context(), client.ObjectKey{Name: w.name}, c)
-	if apierrors.IsNotFound(err) {
+	if w.IsGone() {
 		return nil
 	}
-	w.do(err)
-	return c
+	return w.Object()
 }
 
 // change changes the Cluster.
-func (w *world) change(change func(*v1alpha1.Cluster)) {
-	w.Helper()
-	w.do(retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-		c := w.get()
-		change(c)
-		return w.client.Update(w.Context(), c)
-	}))
-}
+func (w *world) change(change func(*v1alpha1.Cluster)) { w.Change(change) }
 
 // delete asks for the deletion of the Cluster.
-func (w *world) delete() {
-	w.Helper()
-	w.do(w.client.Delete(w.Context(), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: w.name}}))
-}
+func (w *world) delete() { w.Delete() }
 
 // secret returns the Secret with the kubeconfig; nil if there is none.
 func (w *world) secret() *corev1.Secret {
@@ -224,15 +218,10 @@ func well() cluster.Probe { return cluster.Probe{OK: true, Version: "v1.36.3"} }
 // reconcile reconciles once; nothing if the Cluster is gone.
 func (w *world) reconcile() reconcile.Result {
 	w.Helper()
-	c := w.get()
-	if c == nil {
+	if w.IsGone() {
 		return reconcile.Result{}
 	}
-	result, err := w.Reconcile(w.Context(), c)
-	if err != nil {
-		w.Fatalf("Reconcile: %v", err)
-	}
-	return result
+	return w.ReconcileOnce()
 }
 
 // settle reconciles, and lets the time pass that Reconcile asks for, until nothing changes any more.
@@ -240,9 +229,9 @@ func (w *world) settle() {
 	w.Helper()
 	quiet := 0
 	for range 30 {
-		before := len(w.writes)
+		before := len(w.Writes)
 		result := w.reconcile()
-		if len(w.writes) == before {
+		if len(w.Writes) == before {
 			if quiet++; result.RequeueAfter == 0 || quiet == 2 {
 				return
 			}
@@ -251,14 +240,14 @@ func (w *world) settle() {
 		}
 		w.clock.SetTime(w.clock.Now().Add(min(result.RequeueAfter, 2*time.Second)))
 	}
-	w.Fatalf("Still busy after 30 reconciles: %v", w.writes[max(0, len(w.writes)-10):])
+	w.Fatalf("Still busy after 30 reconciles: %v", w.Writes[max(0, len(w.Writes)-10):])
 }
 
 // pass lets time pass.
-func (w *world) pass(d time.Duration) { w.clock.SetTime(w.clock.Now().Add(d)) }
+func (w *world) pass(d time.Duration) { w.Pass(d) }
 
 // events returns the events since the last call.
-func (w *world) events() string { return strings.Join(harness.Events(w.recorder), "\n") }
+func (w *world) events() string { return strings.Join(w.Events(), "\n") }
 
 // expect fails the test if a condition has not this status and reason.
 func (w *world) expect(condition string, status metav1.ConditionStatus, reason string) metav1.Condition {

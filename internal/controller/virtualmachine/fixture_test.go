@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,9 +56,6 @@ func emptyFixture(t *testing.T, api stories.API) *fixture {
 		Cached:  []client.ObjectList{&v1alpha1.VirtualMachineList{}},
 		Now:     time.Now(), // the API server sets deletion timestamps with this clock, too
 	})}
-	if api == stories.Memory { // which has no namespaces
-		w.Do(w.Client.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}))
-	}
 	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.VirtualMachine] {
 		w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return w.backend, nil }}, w.Clock)
 		w.Reconciler = NewReconciler(cached, live, w.drivers, w.Recorder, w.Clock)

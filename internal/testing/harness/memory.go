@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,7 +39,7 @@ func Memory(t testing.TB, scheme *runtime.Scheme, indexes ...kube.Index) client.
 	}
 	return interceptor.NewClient(builder.Build(), interceptor.Funcs{
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			return listIndexed(ctx, c, scheme, indexes, list, opts)
+			return listIndexed(ctx, everywhere{c}, scheme, indexes, list, opts)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
 			var asked client.DeleteOptions
@@ -54,6 +56,27 @@ func Memory(t testing.TB, scheme *runtime.Scheme, indexes ...kube.Index) client.
 			return c.Delete(ctx, object, opts...)
 		},
 	})
+}
+
+// everywhere also lists what is in no namespace.
+type everywhere struct{ client.Reader }
+
+func (e everywhere) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	var asked client.ListOptions
+	asked.ApplyOptions(opts)
+	namespace := asked.Namespace
+	asked.Namespace = ""
+	if err := e.Reader.List(ctx, list, &asked); err != nil {
+		return err
+	}
+	all, err := meta.ExtractList(list)
+	if err != nil {
+		return err
+	}
+	return meta.SetList(list, slices.DeleteFunc(all, func(o runtime.Object) bool {
+		in := o.(client.Object).GetNamespace()
+		return namespace != "" && in != "" && in != namespace
+	}))
 }
 
 // memory does what API servers do with the metadata of objects.

@@ -34,6 +34,9 @@ type Table[W Actor] struct {
 	// Steps is how often the object is reconciled after the story has happened. It has to be enough for
 	// all writes: later faults are not injected.
 	Steps int
+	// OnCall calls at before each call that changes something else than the API, where faults happen as at
+	// writes. Nil means that there are no such calls, or no faults there.
+	OnCall func(w W, at func() error)
 	// Always checks what must hold after each step; nil means nothing.
 	Always func(W)
 	// Finish lets the objects settle when nothing fails any more; nil means Settle.
@@ -47,7 +50,6 @@ type Actor interface {
 	Step() (reconcile.Result, error)
 	Settle()
 	Events() []string
-	Wrote() []harness.Request
 	inject(fault, int, any) *injected
 	now() any
 }
@@ -59,7 +61,7 @@ type fault struct {
 	moment harness.Moment
 	// kills means that the process is killed. Otherwise, the write returns an error.
 	kills bool
-	// isAway means that nothing reaches the API server from then on.
+	// isAway means that all requests and calls fail from then on.
 	isAway bool
 	// isBehind means that the cache does not see the write, nor any later change; isOld, that it has the
 	// object as it was before the story. With kills, it is the cache of the next process.
@@ -67,7 +69,7 @@ type fault struct {
 }
 
 var faults = []fault{
-	{name: "killed before a write", moment: harness.Before, kills: true}, // and after a call of a driver
+	{name: "killed before a write", moment: harness.Before, kills: true}, // and after a call of a driver or engine
 	{name: "killed after a write", moment: harness.After, kills: true},
 	{name: "a write is lost", moment: harness.Before},
 	{name: "the response to a write is lost", moment: harness.After},
@@ -94,13 +96,13 @@ func (s Table[W]) Run(t *testing.T) {
 	for _, story := range s.Stories {
 		t.Run(story.Name, func(t *testing.T) {
 			t.Parallel()
-			writes := s.tell(t, Server, story, fault{}, 0)
-			if diff := cmp.Diff(writes, s.tell(t, Memory, story, fault{}, 0)); diff != "" {
-				t.Errorf("writes (-on the API server +in memory):\n%s", diff)
+			steps := s.tell(t, Server, story, fault{}, 0)
+			if diff := cmp.Diff(steps, s.tell(t, Memory, story, fault{}, 0)); diff != "" {
+				t.Errorf("writes and calls (-on the API server +in memory):\n%s", diff)
 			}
 			for _, fault := range faults {
-				for n, write := range writes {
-					t.Run(fmt.Sprintf("%s, %d %s %s", fault.name, n, write.Verb, write.Subresource), func(t *testing.T) {
+				for n, step := range steps {
+					t.Run(fmt.Sprintf("%s, %d %s %s", fault.name, n, step.Verb, step.Subresource), func(t *testing.T) {
 						s.tell(t, Memory, story, fault, n)
 					})
 				}
@@ -109,8 +111,8 @@ func (s Table[W]) Run(t *testing.T) {
 	}
 }
 
-// tell tells a story with a fault at the n-th write, and returns the writes of all steps. Without a moment, there is
-// no fault.
+// tell tells a story with a fault at the n-th write or call, and returns all of them. Without a moment, there is no
+// fault.
 func (s Table[W]) tell(t *testing.T, api API, story Story[W], fault fault, n int) []harness.Request {
 	t.Helper()
 	w := s.New(t, api)
@@ -120,30 +122,35 @@ func (s Table[W]) tell(t *testing.T, api API, story Story[W], fault fault, n int
 	before := w.now()
 	story.Happen(w)
 	w.Events()
-	w.Wrote()
 	injected := w.inject(fault, n, before)
+	if s.OnCall != nil {
+		s.OnCall(w, func() error { return injected.at(harness.Before, harness.Request{Verb: "call"}) })
+	}
 	for range s.Steps {
 		injected.step(t, w)
 		s.Always(w)
 	}
-	writes := w.Wrote()
 	injected.isOver = true
 	s.Finish(w)
 	s.Always(w)
 	story.End(w)
-	return writes
+	return injected.steps
 }
 
-// injected is a fault at a write of a process.
+// injected is a fault at a write or call of a process.
 type injected struct {
 	fault
+	// steps are the writes and calls until it ends.
+	steps []harness.Request
 	// reached means that it has happened, isOver that it has ended.
 	reached, isOver bool
-	// failures counts the requests that failed.
-	failures int
+	// failures counts the requests and calls that failed, and failedAt is how many steps there were at the last one.
+	failures, failedAt int
 	// events are the events since.
 	events  []string
 	restart func()
+	// at is called before and after each request, and before each call.
+	at func(harness.Moment, harness.Request) error
 }
 
 // now returns the object; nil if it does not exist.
@@ -154,32 +161,32 @@ func (w *World[O]) now() any {
 	return nil
 }
 
-// inject restarts the process with a fault at its n-th write. before is the object before the story.
+// inject restarts the process with a fault at its n-th write or call. before is the object before the story.
 func (w *World[O]) inject(f fault, n int, before any) *injected {
 	i := &injected{fault: f}
 	old := client.Reader(overlay{w.Client, before}) // the cache that is behind
-	writes := -1
-	at := func(moment harness.Moment, request harness.Request) error {
-		isWrite := request.IsWrite()
-		if isWrite && moment == harness.Before {
-			if writes++; writes == n && i.isBehind {
+	i.at = func(moment harness.Moment, request harness.Request) error {
+		isStep := request.IsWrite() && !i.isOver
+		if isStep && moment == harness.Before {
+			if i.steps = append(i.steps, request); len(i.steps) == n+1 && i.isBehind {
 				old = w.frozen(w.Client)
 			}
 		}
-		isNow := isWrite && writes == n && moment == i.moment && !i.reached && !i.isOver
+		isNow := isStep && len(i.steps) == n+1 && moment == i.moment && !i.reached
 		i.reached = i.reached || isNow
 		switch {
 		case isNow && i.kills:
 			panic(killed{})
 		case isNow && !i.isBehind, i.isAway && i.reached && !i.isOver && moment == harness.Before:
 			i.failures++
+			i.failedAt = len(i.steps)
 			return errLost
 		}
 		return nil
 	}
 	written := harness.Observe(w.Client,
-		func(r harness.Request) error { return at(harness.Before, r) },
-		func(r harness.Request) error { return at(harness.After, r) })
+		func(r harness.Request) error { return i.at(harness.Before, r) },
+		func(r harness.Request) error { return i.at(harness.After, r) })
 	cached := harness.ReadThrough(written, func() client.Reader {
 		if (i.isBehind || i.isOld) && i.reached && !i.isOver {
 			return old
@@ -220,7 +227,7 @@ func (i *injected) step(t *testing.T, w Actor) {
 	failures := i.failures
 	result, err := w.Step()
 	switch {
-	case i.failures > failures && err == nil && result.RequeueAfter == 0:
+	case i.failures > failures && i.failedAt == len(i.steps) && err == nil && result.RequeueAfter == 0: // no later write has an event
 		t.Error("a request failed, and Reconcile neither returns an error nor a time to look again")
 	case i.failures == failures && err != nil:
 		t.Errorf("no request failed, and Reconcile returns %v", err)

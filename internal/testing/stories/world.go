@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -80,6 +81,10 @@ func New[O client.Object](t *testing.T, api API, options Options) *World[O] {
 	namespace, c := "memory", client.WithWatch(nil)
 	if scheme := schemeOf[O](t, options); api == Memory {
 		c = harness.Memory(t, scheme, options.Indexes...)
+		// Its UID identifies an API.
+		if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem}}); err != nil {
+			t.Fatal(err)
+		}
 	} else {
 		namespace, c = env.Namespace(t), clientOf[O](t, scheme, options)
 	}
