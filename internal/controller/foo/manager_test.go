@@ -86,6 +86,11 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 	w := newWorld(t)
 	counted := w.run()
 	counted.Take()
+	taken := func() map[string]int {
+		requests := counted.Take()
+		delete(requests, http.MethodGet) // a Deployment that is not available for long: its Pods may tell why
+		return requests
+	}
 	const many = 1000
 	harness.Parallel(t, many, func(n int) error {
 		name := fmt.Sprintf("foo-%d", n)
@@ -111,7 +116,7 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 		}
 		return true
 	})
-	if diff := cmp.Diff(map[string]int{http.MethodPost: many, http.MethodPut: many}, counted.Take()); diff != "" {
+	if diff := cmp.Diff(map[string]int{http.MethodPost: many, http.MethodPut: many}, taken()); diff != "" {
 		t.Errorf("requests for %d Foos (-want +got):\n%s", many, diff)
 	}
 
@@ -130,7 +135,7 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		return len(list.Items) == 1
 	})
-	if diff := cmp.Diff(map[string]int{http.MethodPut: 2, http.MethodPost: 1}, counted.Take()); diff != "" {
+	if diff := cmp.Diff(map[string]int{http.MethodPut: 2, http.MethodPost: 1}, taken()); diff != "" {
 		t.Errorf("requests while %d Foos are idle (-want +got):\n%s", many, diff)
 	}
 	statuscheck.Verify(t, foos()...)
