@@ -8,9 +8,12 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -38,6 +41,7 @@ func newFixture(t *testing.T) *fixture {
 		t.Fatal(err)
 	}
 	f := &fixture{ended: make(chan error, 1)}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // programs do not ignore it, even if nohup has started the tests
 	server, err := New(Config{
 		AuthorizedKeys: []string{string(gossh.MarshalAuthorizedKey(signer.PublicKey()))},
 		KeyFile:        filepath.Join(t.TempDir(), "host_key"),
