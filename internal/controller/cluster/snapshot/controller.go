@@ -162,8 +162,9 @@ func isLocal(c *v1alpha1.Cluster) bool {
 	return c.Spec.Engine == v1alpha1.EngineLocal || c.Spec.Engine == "" && c.Spec.ConfigPath == "" && c.Spec.LegacyConfigPath == ""
 }
 
-// isRunning reports whether a cluster runs. Whether it is to run is the decision of the controller of Clusters, which is in the condition.
+// isRunning reports whether a cluster runs, as far as the controller of Clusters has seen its present spec. Whether it is to run is decided
+// there, and is in the condition. A deletion changes the generation, too.
 func isRunning(c *v1alpha1.Cluster) bool {
 	ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ConditionReady)
-	return ready != nil && ready.Status == metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonStopped
+	return ready != nil && ready.ObservedGeneration == c.Generation && ready.Status == metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonStopped
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -108,7 +109,9 @@ func (f *fixture) createCluster(spec v1alpha1.ClusterSpec) *v1alpha1.Cluster {
 // setReady sets the condition Ready of the Cluster to True.
 func (f *fixture) setReady(c *v1alpha1.Cluster, reason string) {
 	f.Helper()
-	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reason})
+	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
+		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reason, ObservedGeneration: c.Generation,
+	})
 	f.do(f.client.Status().Update(f.Context(), c))
 }
 
@@ -157,6 +160,12 @@ func TestLifeOfASnapshot(t *testing.T) {
 	f.expect(v1alpha1.ReasonClusterNotRunning)
 	f.setReady(c, v1alpha1.ReasonStopped)
 	f.expect(v1alpha1.ReasonClusterNotRunning)
+	f.setReady(c, v1alpha1.ReasonAvailable)
+	c.Spec.Running = ptr.To(false)
+	f.do(f.client.Update(t.Context(), c)) // its controller has not seen it yet
+	f.expect(v1alpha1.ReasonClusterNotRunning)
+	c.Spec.Running = nil
+	f.do(f.client.Update(t.Context(), c))
 	f.setReady(c, v1alpha1.ReasonAvailable)
 	f.store.err = ErrNotRunning
 	f.expect(v1alpha1.ReasonClusterNotRunning)
