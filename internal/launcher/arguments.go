@@ -50,7 +50,7 @@ func (l *launcher) config(guest *guestimage.Guest) *qemu.Config {
 func (l *launcher) network() string {
 	words := []string{"user,id=net,ipv6=off,net=" + guestNetwork + ",dhcpstart=" + guestAddress}
 	for _, domain := range l.searchDomains {
-		words = append(words, "dnssearch="+strings.ReplaceAll(domain, ",", ",,"))
+		words = append(words, "dnssearch="+qemu.Escape(domain))
 	}
 	for _, port := range l.definition.Ports {
 		words = append(words, "hostfwd="+forwarding(port))

@@ -27,8 +27,6 @@ const (
 	DiskDir = "/disk"
 	// DisksDir has a folder for each other disk, with its name, which is its volume.
 	DisksDir = "/disks"
-	// KVMDevice is the device of hardware virtualization.
-	KVMDevice = "/dev/kvm"
 	// TerminationLog is where kubelet reads an Ended from.
 	TerminationLog = "/dev/termination-log"
 	// ReadyPath is the path at which HTTP requests succeed when the guest is ready. With wait, a duration, a response that it is
@@ -87,7 +85,7 @@ type Definition struct {
 	CPUModel string `json:"cpuModel,omitempty"`
 	// MemoryBytes is the memory of the guest.
 	MemoryBytes int64 `json:"memoryBytes"`
-	// KVM means hardware virtualization, with the device KVMDevice; otherwise, the processors are emulated.
+	// KVM means hardware virtualization, with the device qemu.KVMDevice; otherwise, the processors are emulated.
 	KVM bool `json:"kvm,omitempty"`
 	// CodeMiB is the buffer for translated code of each emulated processor.
 	CodeMiB int64 `json:"codeMiB"`

@@ -184,7 +184,7 @@ func (l *launcher) prepare(ctx context.Context) (*qemu.Config, error) {
 	}
 	guest, err := l.findSystem()
 	if err == nil && l.definition.KVM {
-		err = checkKVM(KVMDevice)
+		err = checkKVM(qemu.KVMDevice)
 	}
 	if err != nil {
 		return nil, err

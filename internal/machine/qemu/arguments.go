@@ -40,7 +40,7 @@ func (c *Config) Arguments() []string {
 	}
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none",
-		"-name", "guest=" + escape(c.Name) + ",debug-threads=on",
+		"-name", "guest=" + Escape(c.Name) + ",debug-threads=on",
 		"-uuid", c.UUID,
 		"-machine", board, "-accel", c.accelerator(), "-cpu", c.cpuModel(),
 		"-smp", fmt.Sprintf("cpus=%d,maxcpus=%d", c.CPUs, max(c.CPUs, c.MaxCPUs)),
@@ -173,5 +173,5 @@ func listening(id string, fd int) string {
 	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, fd)
 }
 
-// escape doubles commas, as QEMU's option syntax requires.
-func escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
+// Escape doubles commas, as QEMU's option syntax requires.
+func Escape(value string) string { return strings.ReplaceAll(value, ",", ",,") }
