@@ -147,7 +147,7 @@ func TestCompletionWithoutAPI(t *testing.T) {
 	}
 }
 
-// As kubectl-crontab the program is a plugin of kubectl, which works with the current context of the kubeconfig.
+// As kubectl-crontab the program is a plugin of kubectl.
 func TestPlugin(t *testing.T) {
 	namespace := env.Namespace(t)
 	newObjects(t, newClient(t), namespace)
@@ -165,11 +165,6 @@ func TestPlugin(t *testing.T) {
 	out, err := cmd("kubectl-crontab", "list", "--namespace="+namespace, "--context=other").CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "backup") {
 		t.Errorf("%v\n%s", err, out)
-	}
-	// The kubeconfig has no current context; that of Keelson on this host would be another error.
-	out, err = cmd("kubectl-crontab", "list", "--namespace="+namespace).CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "kubeconfig") || strings.Contains(string(out), "no keelson is running") {
-		t.Errorf("without a context: %v\n%s", err, out)
 	}
 	completed := completions(t, cmd("kubectl_complete-vm", "start", "--context=other", "--namespace="+namespace, ""))
 	if diff := cmp.Diff([]string{"db", "web"}, completed); diff != "" {

@@ -27,7 +27,6 @@ import (
 	nodecmd "github.com/keelson-dev/keelson/internal/cli/node"
 	"github.com/keelson-dev/keelson/internal/cli/restore"
 	"github.com/keelson-dev/keelson/internal/cli/status"
-	"github.com/keelson-dev/keelson/internal/cli/target"
 	topcmd "github.com/keelson-dev/keelson/internal/cli/top"
 	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -55,16 +54,15 @@ runs as the manager.`
 // this one.
 var plugins = []string{"cluster", "crontab", "vm"}
 
-// Run runs the command line argv of a process, whose first word is the name of the program, as Main does. As a plugin of
-// kubectl, a command works with the API that kubectl works with.
+// Run runs the command line argv of a process, whose first word is the name of the program, as Main does.
 func Run(ctx context.Context, argv []string, stdout, stderr io.Writer) int {
 	program, args := filepath.Base(argv[0]), argv[1:]
 	for _, plugin := range plugins {
 		switch program {
 		case "kubectl-" + plugin:
-			return execute(target.AsKubectl(ctx), "kubectl", append([]string{plugin}, args...), stdout, stderr)
+			return execute(ctx, "kubectl", append([]string{plugin}, args...), stdout, stderr)
 		case "kubectl_complete-" + plugin: // which kubectl runs for the completion of arguments
-			return execute(target.AsKubectl(ctx), "kubectl", append([]string{cobra.ShellCompRequestCmd, plugin}, args...), stdout, stderr)
+			return execute(ctx, "kubectl", append([]string{cobra.ShellCompRequestCmd, plugin}, args...), stdout, stderr)
 		}
 	}
 	return Main(ctx, args, stdout, stderr)

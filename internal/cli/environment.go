@@ -2,7 +2,8 @@ package cli
 
 import "github.com/spf13/cobra"
 
-const environment = `  KUBECONFIG                kubeconfig of manager; the file that up --merge-kubeconfig changes
+const environment = `  KUBECONFIG                kubeconfig of manager and of all commands for objects; the file that up --merge-kubeconfig
+                            changes (default: ~/.kube/config)
   KEELSON_KUBE              program with the Kubernetes components
                             (default: keelson-kube next to keelson, otherwise in PATH)
   KEELSON_NODE              directory with the programs of a real node

@@ -30,10 +30,9 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cluster",
 		Short: "Create, use and delete Clusters",
-		Long: `Create, use and delete Clusters of Keelson on this host, or of another cluster with --kubeconfig or
---context.`,
-		Args: usage.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long:  "Create, use and delete Clusters.\n\n" + target.Help,
+		Args:  usage.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	create := newCreate()
 	create.ValidArgsFunction = cobra.NoFileCompletions // a new name

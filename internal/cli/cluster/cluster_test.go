@@ -332,7 +332,7 @@ func TestMerge(t *testing.T) {
 	for _, server := range []string{"https://127.0.0.1:1", "https://127.0.0.1:2"} {
 		ours := newConfig("demo", &clientcmdapi.Cluster{Server: server}, &clientcmdapi.AuthInfo{Token: "a"})
 		var out bytes.Buffer
-		if err := mergeContext(&out, ours); err != nil {
+		if err := mergeContext(&out, ours, &target.API{Selected: target.Flags{Context: "mine"}}); err != nil {
 			t.Fatal(err)
 		}
 		current, all := servers()

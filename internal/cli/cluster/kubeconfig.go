@@ -25,7 +25,8 @@ func newKubeconfig() *cobra.Command {
 		Short: "Print the kubeconfig of a cluster, or merge it into yours",
 		Long: `Print the kubeconfig of the administrator of a cluster. It contains a private key: anybody who can read
 it has full access. With --merge, the command adds it to your kubeconfig as the context keelson-NAME,
-which becomes the current one.
+which becomes the current one: kubectl then works in the cluster, and keelson still with the API that has
+the Cluster.
 
 With --via-proxy the kubeconfig leads to the API of the cluster through the API that has the Cluster,
 with your credentials for that one. It works from other hosts than that of the manager, and needs
@@ -57,7 +58,7 @@ permission for clusters/proxy in the group access.cloudnative.tw.`,
 			case err != nil:
 				return err
 			case merge:
-				return mergeContext(cmd.OutOrStdout(), config)
+				return mergeContext(cmd.OutOrStdout(), config, c.api)
 			}
 			text, err := clientcmd.Write(*config)
 			if err != nil {
@@ -116,8 +117,11 @@ func renamed(text []byte, name string) (*clientcmdapi.Config, error) {
 
 // mergeContext adds the context of a kubeconfig to that of the user, and makes it the current one. Entries of the same
 // names are replaced: they are of an earlier call.
-func mergeContext(out io.Writer, ours *clientcmdapi.Config) error {
+func mergeContext(out io.Writer, ours *clientcmdapi.Config, api *target.API) error {
 	access, name := clientcmd.NewDefaultPathOptions(), ours.CurrentContext
+	if err := target.SetOrigin(ours.Clusters[name], api); err != nil {
+		return err
+	}
 	file, err := usercontext.Add(access, name, ours.Clusters[name], ours.AuthInfos[name], true)
 	if err != nil {
 		return err

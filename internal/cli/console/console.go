@@ -18,9 +18,10 @@ import (
 const long = `Open the console, a page for a browser that shows all objects of Keelson.
 
 "keelson up" serves the console of Keelson on this host: the command prints a URL of it, and ends. For another cluster,
-with --kubeconfig or --context, and with --port, it serves the console on loopback until Ctrl-C. The URL has a token that
-opens one session, within an hour. The page does what you may do: every request goes to the Kubernetes API with the
-credentials of the kubeconfig.`
+and with --port, it serves the console on loopback until Ctrl-C. The URL has a token that opens one session, within an
+hour. The page does what you may do: every request goes to the Kubernetes API with the credentials of the kubeconfig.
+
+` + target.Help
 
 const examples = `  # A URL for Keelson on this host
   keelson console
@@ -75,18 +76,15 @@ func New() *cobra.Command {
 // open prints a URL of the console of Keelson on this host, or serves one.
 func (o *options) open(cmd *cobra.Command) error {
 	given := cmd.Flags().Changed
-	for _, name := range []string{"kubeconfig", "context", "port"} {
-		if o.printURL && given(name) {
-			return usage.Errorf("--print-url is for the console that keelson up serves and cannot be combined with --%s", name)
-		}
+	if o.printURL && given("port") {
+		return usage.Errorf("--print-url is for the console that keelson up serves and cannot be combined with --port")
 	}
 	api, err := o.API(cmd.Context())
 	if err != nil {
 		return err
 	}
-	onHost := o.Kubeconfig == "" && o.Context == ""
-	if onHost && !given("port") {
-		dir, link, err := o.served(cmd.Context())
+	if api.Dir != "" && !given("port") {
+		link, err := served(cmd.Context(), api.Dir)
 		if err != nil {
 			return err
 		}
@@ -95,31 +93,27 @@ func (o *options) open(cmd *cobra.Command) error {
 			fmt.Fprintf(cmd.ErrOrStderr(), "The console of %s. This URL opens it once, within an hour.\n", api.Name)
 			return nil
 		}
-		if o.printURL {
-			return fmt.Errorf("keelson up serves no console in %s: `%s` serves one", dir, instance.Command("console", dir))
-		}
 	}
-	return o.serve(cmd, api, onHost)
+	if o.printURL {
+		return fmt.Errorf("keelson up serves no console of %s: keelson console without --print-url serves one", api.Name)
+	}
+	return o.serve(cmd, api)
 }
 
-// served returns the link to the console that keelson up serves; nil if it serves none.
-func (o *options) served(ctx context.Context) (dir string, link *console.Link, err error) {
-	if dir, err = o.Dir(); err != nil {
-		return "", nil, err
-	}
+// served returns the link to the console that keelson up serves from a data directory; nil if it serves none.
+func served(ctx context.Context, dir string) (*console.Link, error) {
 	report, err := controlplane.Inspect(ctx, dir)
 	if err != nil || report.ManagerPID == 0 {
-		return dir, nil, err
+		return nil, err
 	}
-	link, err = console.ReadLink(dir, report.ManagerPID)
-	return dir, link, err
+	return console.ReadLink(dir, report.ManagerPID)
 }
 
 // serve prints the URL and serves until the context ends.
-func (o *options) serve(cmd *cobra.Command, api *target.API, onHost bool) error {
+func (o *options) serve(cmd *cobra.Command, api *target.API) error {
 	options := console.Options{Config: api.Config, Port: o.port, Cluster: api.Name, Version: version.Get().Keelson}
-	if onHost {
-		options.Host = api.Name
+	if api.Dir != "" {
+		options.Host = instance.HostName()
 	}
 	c, err := console.Listen(cmd.Context(), options)
 	if err != nil {

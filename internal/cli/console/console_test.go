@@ -22,7 +22,7 @@ import (
 
 func TestInvalidFlags(t *testing.T) {
 	for _, args := range [][]string{
-		{"--port=70000"}, {"--port=-1"}, {"--print-url", "--port=1"}, {"--print-url", "--context=a"}, {"--kubeconfig="}, {"--context=a", "--data-dir=/tmp/a"}, {"--kubeconfig=a", "--ephemeral"}, {"argument"},
+		{"--port=70000"}, {"--port=-1"}, {"--print-url", "--port=1"}, {"--kubeconfig="}, {"--context=a", "--data-dir=/tmp/a"}, {"--kubeconfig=a", "--ephemeral"}, {"argument"},
 	} {
 		cmd := console.New()
 		cmd.SetArgs(args)

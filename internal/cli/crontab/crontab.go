@@ -24,10 +24,9 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crontab",
 		Short: "Run, suspend and list CronTabs",
-		Long: `Run, suspend and list CronTabs of Keelson on this host, or of another cluster with --kubeconfig or
---context.`,
-		Args: usage.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Long:  "Run, suspend and list CronTabs.\n\n" + target.Help,
+		Args:  usage.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newList(), newNext(), newTrigger(), newSuspend(true), newSuspend(false))
 	complete.Arguments(complete.Resource{GroupVersionResource: stablev1.SchemeGroupVersion.WithResource("crontabs"), Namespaced: true}, cmd.Commands()...)

@@ -1,7 +1,6 @@
 package target
 
 import (
-	"cmp"
 	"errors"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -11,7 +10,7 @@ import (
 // those of the API do, because such files are renewed.
 func (a *API) Entry() (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
 	if a.raw != nil {
-		return entryOf(a.raw, a.context)
+		return entryOf(a.raw, a.Selected.Context)
 	}
 	tls := a.Config.TLSClientConfig
 	cluster := &clientcmdapi.Cluster{
@@ -24,9 +23,9 @@ func (a *API) Entry() (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
 	return cluster, user, nil
 }
 
-// entryOf returns copies of the entries of a context; "" is the current one.
+// entryOf returns copies of the entries of a context.
 func entryOf(config *clientcmdapi.Config, name string) (*clientcmdapi.Cluster, *clientcmdapi.AuthInfo, error) {
-	context := config.Contexts[cmp.Or(name, config.CurrentContext)]
+	context := config.Contexts[name]
 	if context == nil || config.Clusters[context.Cluster] == nil || config.AuthInfos[context.AuthInfo] == nil {
 		return nil, nil, errors.New("the kubeconfig has no current context with a cluster and a user: select one with --context")
 	}

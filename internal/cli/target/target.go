@@ -1,13 +1,15 @@
-// Package target selects the Kubernetes API that a command works with: that of Keelson on this host, or that of a
-// kubeconfig.
+// Package target selects the Kubernetes API that a command works with: that of a kubeconfig, as kubectl does, or that of
+// Keelson on this host.
 package target
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -20,19 +22,23 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
+// Help is the sentence for the help of commands with Flags.
+const Help = `The kubeconfig and its current context select the cluster, as for kubectl ($KUBECONFIG, --kubeconfig, --context);
+without a current context, it is Keelson on this host, as with --data-dir.`
+
 // Flags select an API.
 type Flags struct {
-	// Flags select Keelson on this host, the default.
+	// Flags select an instance on this host.
 	instance.Flags
-	// Kubeconfig and Context select a cluster by the rules of kubectl, if one of them is set.
+	// Kubeconfig and Context select a cluster by the rules of kubectl.
 	Kubeconfig, Context string
 }
 
 // AddFlags adds the flags to fs.
 func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 	f.Flags.AddFlags(fs)
-	fs.Var(usage.NonEmpty(&f.Kubeconfig), "kubeconfig", "use the cluster of this kubeconfig `file`")
-	fs.Var(usage.NonEmpty(&f.Context), "context", "use the cluster of this `context` of the kubeconfig")
+	fs.Var(usage.NonEmpty(&f.Kubeconfig), "kubeconfig", "kubeconfig `file` (default: $KUBECONFIG, otherwise ~/.kube/config)")
+	fs.Var(usage.NonEmpty(&f.Context), "context", "`context` of the kubeconfig (default: the current one; without one, Keelson on this host)")
 }
 
 // Arguments returns arguments that select the same API.
@@ -72,34 +78,42 @@ type API struct {
 	Name string
 	// Namespace is that of the context, otherwise "default".
 	Namespace string
-	// raw is the kubeconfig that selects it, with the context; nil for Keelson on this host.
-	raw     *clientcmdapi.Config
-	context string
+	// Selected selects the API also after the current context has changed.
+	Selected Flags
+	// Dir is the data directory of the instance on this host that the API and the credentials are of; "" if there is none.
+	Dir string
+	// raw is the kubeconfig that selects it; nil for Keelson on this host.
+	raw *clientcmdapi.Config
 }
 
-type asKubectl struct{}
-
-// AsKubectl returns a context in which the flags select the current context of the kubeconfig by default, as those of
-// kubectl do, and not Keelson on this host.
-func AsKubectl(ctx context.Context) context.Context { return context.WithValue(ctx, asKubectl{}, true) }
-
-// API returns the selected API. The error is a *NotRunningError if Keelson on this host is selected
-// and does not run.
+// API returns the selected API. The first of these decides: --data-dir or --ephemeral; --kubeconfig and --context; the current
+// context of the user; Keelson on this host. The error is a *NotRunningError if it is of an instance on this host that does not run.
 func (f *Flags) API(ctx context.Context) (*API, error) {
-	if f.Kubeconfig == "" && f.Context == "" {
-		if ctx.Value(asKubectl{}) == nil || f.DataDir != "" || f.Ephemeral {
-			return f.ofInstance(ctx)
-		}
-		api, err := f.ofKubeconfig()
-		if err == nil {
-			f.Context = api.raw.CurrentContext // for commands that start others
-		}
-		return api, err
-	}
-	if f.DataDir != "" || f.Ephemeral {
+	onHost := f.DataDir != "" || f.Ephemeral
+	if onHost && (f.Kubeconfig != "" || f.Context != "") {
 		return nil, usage.Errorf("--data-dir and --ephemeral select Keelson on this host and cannot be combined with --kubeconfig or --context")
 	}
-	return f.ofKubeconfig()
+	if onHost {
+		return f.ofInstance(ctx)
+	}
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath, rules.Warner = f.Kubeconfig, func(error) {}
+	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context})
+	raw, err := loaded.RawConfig()
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("there is no kubeconfig: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	case f.Kubeconfig != "" || f.Context != "":
+		return f.ofKubeconfig(ctx, loaded, &raw)
+	case raw.CurrentContext == "":
+		return f.ofInstance(ctx)
+	}
+	if origin := originOf(&raw); origin != nil {
+		return origin.API(ctx)
+	}
+	return f.ofKubeconfig(ctx, loaded, &raw)
 }
 
 // NotRunningError means that Keelson does not run on this host.
@@ -119,38 +133,75 @@ func (f *Flags) ofInstance(ctx context.Context) (*API, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, err := controlplane.Inspect(ctx, dir)
-	if err != nil {
+	if err := checkRunning(ctx, dir); err != nil {
 		return nil, err
-	}
-	if !report.APIReady {
-		return nil, &NotRunningError{dir}
 	}
 	config, err := controlplane.AdminConfig(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &API{Config: config, Name: instance.HostName(), Namespace: "default"}, nil
+	return &API{Config: config, Name: instance.HostName(), Namespace: "default", Selected: Flags{Flags: instance.Flags{DataDir: dir}}, Dir: dir}, nil
 }
 
-func (f *Flags) ofKubeconfig() (*API, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = f.Kubeconfig
-	loaded := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: f.Context})
-	raw, err := loaded.RawConfig()
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("there is no kubeconfig: %w", err)
+// checkRunning returns a *NotRunningError if the API of an instance is not ready.
+func checkRunning(ctx context.Context, dir string) error {
+	report, err := controlplane.Inspect(ctx, dir)
+	if err == nil && !report.APIReady {
+		err = &NotRunningError{dir}
 	}
-	if err != nil {
-		return nil, fmt.Errorf("read the kubeconfig: %w", err)
-	}
+	return err
+}
+
+func (f *Flags) ofKubeconfig(ctx context.Context, loaded clientcmd.ClientConfig, raw *clientcmdapi.Config) (*API, error) {
 	config, err := loaded.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig names no cluster that can be used: %w", err)
 	}
 	config.QPS = -1 // the API server has priority and fairness
 	namespace, _, err := loaded.Namespace()
-	return &API{
-		Config: config, Name: cmp.Or(f.Context, raw.CurrentContext, config.Host), Namespace: namespace, raw: &raw, context: f.Context,
-	}, err
+	if err != nil {
+		return nil, err
+	}
+	api := &API{Config: config, Namespace: namespace, raw: raw, Selected: Flags{Context: cmp.Or(f.Context, raw.CurrentContext)}}
+	api.Name = cmp.Or(api.Selected.Context, config.Host)
+	if f.Kubeconfig != "" {
+		if api.Selected.Kubeconfig, err = filepath.Abs(f.Kubeconfig); err != nil {
+			return nil, err
+		}
+	}
+	if api.Dir, err = dirOf(config); err != nil || api.Dir == "" {
+		return api, err
+	}
+	return api, checkRunning(ctx, api.Dir)
+}
+
+// dirOf returns the data directory of the instance on this host with the address and the administrator of a configuration; "" if
+// there is none.
+func dirOf(config *rest.Config) (string, error) {
+	own, err := certificatesOf(config)
+	if err != nil || len(own.CertData) == 0 {
+		return "", nil //nolint:nilerr // a request with it tells what is wrong
+	}
+	directories, err := instance.Directories()
+	if err != nil {
+		return "", err
+	}
+	for _, directory := range directories {
+		admin, err := controlplane.AdminConfig(directory.Path)
+		if err != nil || admin.Host != config.Host {
+			continue
+		}
+		theirs, err := certificatesOf(admin)
+		if err == nil && bytes.Equal(theirs.CAData, own.CAData) && bytes.Equal(theirs.CertData, own.CertData) {
+			return directory.Path, nil
+		}
+	}
+	return "", nil
+}
+
+// certificatesOf returns the contents of the certificates of a configuration.
+func certificatesOf(config *rest.Config) (rest.TLSClientConfig, error) {
+	c := rest.CopyConfig(config)
+	err := rest.LoadTLSFiles(c)
+	return c.TLSClientConfig, err
 }

@@ -53,7 +53,6 @@ type screen struct {
 	ctx       context.Context // the interface of bubbletea has none
 	client    client.WithWatch
 	api       *target.API
-	flags     *target.Flags
 	namespace string
 	objects   [sectionCount][]client.Object
 	loads     loads
@@ -195,7 +194,7 @@ func (s *screen) do(a action) tea.Cmd {
 	if err != nil {
 		return func() tea.Msg { return outcome(err.Error()) }
 	}
-	words := append(append(a.words, a.object.name), s.flags.Arguments()...)
+	words := append(append(a.words, a.object.name), s.api.Selected.Arguments()...)
 	if a.object.namespace != "" {
 		words = append(words, "--namespace="+a.object.namespace)
 	}

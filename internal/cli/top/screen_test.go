@@ -30,7 +30,7 @@ func start(t *testing.T, term *terminal, config *rest.Config, namespace string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &screen{client: c, api: api, flags: &target.Flags{}, namespace: namespace, loads: loads{}}
+	s := &screen{client: c, api: api, namespace: namespace, loads: loads{}}
 	s.place = "test, namespace " + namespace
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -112,7 +112,7 @@ func TestScreenIsCancelled(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	s := &screen{client: c, api: api, flags: &target.Flags{}, namespace: namespace, loads: loads{}}
+	s := &screen{client: c, api: api, namespace: namespace, loads: loads{}}
 	go func() { ended <- s.run(ctx, term.tty, term.tty) }()
 	term.await(t, "None")
 	cancel()

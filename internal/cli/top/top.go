@@ -34,7 +34,9 @@ func New() *cobra.Command {
 screen, live. Keys start, stop and restart machines, open their console or ssh, run and suspend CronTabs, and
 delete objects after a confirmation; the last line has those of the selected object. q ends it.
 
-It shows what you have permission for. NO_COLOR=1 turns colours off.`,
+It shows what you have permission for. NO_COLOR=1 turns colours off.
+
+` + target.Help,
 		Example: `  keelson top
   keelson top --all-namespaces`,
 		Args: usage.NoArgs,
@@ -46,7 +48,7 @@ It shows what you have permission for. NO_COLOR=1 turns colours off.`,
 			if err != nil {
 				return err
 			}
-			s := &screen{client: c, api: api, flags: &flags, loads: loads{}}
+			s := &screen{client: c, api: api, loads: loads{}}
 			s.place = api.Name + ", all namespaces"
 			s.allNamespaces = all
 			if !all {

@@ -17,8 +17,10 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "vm",
 		Short: "Create, control and access VirtualMachines",
-		Long: `Create, control and access VirtualMachines of Keelson on this host, or of another cluster with --kubeconfig
-or --context. Access to consoles and ports goes through the Kubernetes API, with your permissions.`,
+		Long: `Create, control and access VirtualMachines. Access to consoles and ports goes through the Kubernetes API, with your
+permissions.
+
+` + target.Help,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

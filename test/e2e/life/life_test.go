@@ -82,8 +82,8 @@ func upInTheBackground(t *testing.T, m *machine) {
 		"`keelson down` stops it. All objects are kept for the next `keelson up`.\n",
 	)
 	transcript.Contains(t, m.OK(t, "keelson", "status"), "Keelson is running (pid ", m.data(), report.Server, "kube-apiserver ")
-	consoleOpens(t, strings.TrimSpace(m.OK(t, "keelson", "console")))
-	consoleOpens(t, strings.TrimSpace(m.OK(t, "keelson", "console", "--print-url")))
+	consoleOpens(t, strings.TrimSpace(m.OK(t, "keelson", "console", "--context=keelson")))
+	consoleOpens(t, strings.TrimSpace(m.OK(t, "keelson", "console", "--print-url", "--data-dir", m.data())))
 	isClosedToOthers(t, m.data())
 
 	nodes := m.OK(t, "kubectl", "--context", "keelson", "get", "nodes", "--no-headers", "-o", "custom-columns=:.metadata.name,:.metadata.labels.keelson\\.dev/simulated")
@@ -178,7 +178,7 @@ func killed(t *testing.T, m *machine) {
 	kill(t, before.ManagerPID)
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"),
 		"Keelson is not running, but some of its components are. `keelson up` adopts them, `keelson down` stops them.\n")
-	transcript.Contains(t, m.Fails(t, 1, "keelson", "console", "--print-url"), "keelson up serves no console in "+m.data()+": `keelson console` serves one")
+	transcript.Contains(t, m.Fails(t, 1, "keelson", "console", "--print-url", "--context=keelson"), "keelson up serves no console of keelson: ")
 	after := m.status(t)
 	if diff := cmp.Diff(before.Components, after.Components); diff != "" {
 		t.Errorf("components (-before +after):\n%s", diff)
