@@ -28,7 +28,7 @@ func TestPages(t *testing.T) {
 		{page: "crontab.md", conditions: "../stable/v1/conditions.go", kinds: []string{"CronTab"}, reasons: 10, examples: 2},
 		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/conditions.go", kinds: []string{"Cluster", "Kubeconfig"},
 			reasons: 30, examples: 2},
-		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/clustersnapshotconditions.go", kinds: []string{"ClusterSnapshot"}, reasons: 7, examples: 2},
+		{page: "cluster-snapshots.md", conditions: "../clusterprovisioner/v1alpha1/clustersnapshotconditions.go", kinds: []string{"ClusterSnapshot"}, reasons: 7, examples: 2},
 		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6, examples: 2},
 		{page: "disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6, examples: 3},
 		{page: "snapshots.md", conditions: "../virtualmachine/v1alpha1/machinesnapshotconditions.go", kinds: []string{"VirtualMachineSnapshot"}, reasons: 6},

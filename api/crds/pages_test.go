@@ -60,6 +60,10 @@ func TestContentsOfThePages(t *testing.T) {
 var typedBy = map[string]string{
 	"access.md":             "TestAccessPage",
 	"cluster.md":            "TestLongClusterPage",
+	"cluster-access.md":     "TestLongClusterPage",
+	"cluster-snapshots.md":  "TestLongClusterPage",
+	"cluster-stop.md":       "TestLongClusterPage",
+	"cluster-upgrade.md":    "TestLongClusterPage",
 	"crontab.md":            "TestCronTabPage",
 	"crontab-schedules.md":  "TestSchedulesPage",
 	"disks.md":              "TestLongDisksPage",

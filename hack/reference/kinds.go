@@ -13,7 +13,7 @@ import (
 type schema = apiextensionsv1.JSONSchemaProps
 
 // guides has the page with examples, if it does not have the name of the kind.
-var guides = map[string]string{"ClusterSnapshot": "cluster", "Kubeconfig": "cluster", "VirtualMachineImage": "images", "VirtualDisk": "disks", "VirtualMachineSnapshot": "snapshots", "VirtualMachineSet": "virtualmachinesets"}
+var guides = map[string]string{"ClusterSnapshot": "cluster-snapshots", "Kubeconfig": "cluster", "VirtualMachineImage": "images", "VirtualDisk": "disks", "VirtualMachineSnapshot": "snapshots", "VirtualMachineSet": "virtualmachinesets"}
 
 // foreign has the types of Kubernetes and of other kinds in the schemas, by field. Their own fields are not listed.
 var foreign = map[string]string{

@@ -29,8 +29,7 @@ var reasonTables = []struct{ file, heading, plural string }{
 	{"virtualmachinesets.md", "Conditions", "virtualmachinesets"},
 	{"crontab.md", "Conditions", "crontabs"},
 	{"cluster.md", "Conditions", "clusters"},
-	{"cluster.md", "Snapshots and forks", "clustersnapshots"},
-	{"cluster.md", "Snapshots off the host", "clustersnapshots"},
+	{"cluster-snapshots.md", "Conditions", "clustersnapshots"},
 	{"foo.md", "Ready", "foos"},
 	{"sampleresource.md", "Ready", "sampleresources"},
 }

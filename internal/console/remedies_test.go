@@ -19,7 +19,7 @@ func TestRemedies(t *testing.T) {
 		{Plural: "clusters", Condition: "Provisioned", Reason: "VersionNotAvailable", Text: "fix the spec according to the message", Page: "docs/cluster.md#conditions"},
 		{Plural: "clusters", Condition: "NodesReady", Reason: "NodesNotReady", Text: "the message has the node and the cause; retried every 10 s", Page: "docs/cluster.md#conditions"},
 		{Plural: "clusters", Condition: "EtcdHealthy", Reason: "EtcdAlarm", Text: "etcd rejects writes or has detected corruption; see the remedy (docs/operations.md#when-etcd-is-full)", Page: "docs/cluster.md#conditions"},
-		{Plural: "clustersnapshots", Condition: "Ready", Reason: "ClusterMissing", Text: "there is no such Cluster: create it, or delete the ClusterSnapshot", Page: "docs/cluster.md#snapshots-and-forks"},
+		{Plural: "clustersnapshots", Condition: "Ready", Reason: "ClusterMissing", Text: "there is no such Cluster: create it, or delete the ClusterSnapshot", Page: "docs/cluster-snapshots.md#conditions"},
 		{Plural: "crontabs", Condition: "LastRunSucceeded", Reason: "NoRunFinished", Text: "no run has finished", Page: "docs/crontab.md#conditions"},
 		{Plural: "foos", Condition: "Ready", Reason: "DeploymentWriteFailed", Text: "writing the Deployment failed; retried with backoff", Page: "docs/foo.md#ready"},
 	} {

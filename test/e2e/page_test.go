@@ -9,7 +9,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestLongClusterPage runs the commands of docs/cluster.md and docs/engines.md.
+// TestLongClusterPage runs the commands of the pages about Clusters, one after the other.
 func TestLongClusterPage(t *testing.T) {
 	s := clusterSession(t)
 	dir := t.TempDir()
@@ -18,8 +18,9 @@ func TestLongClusterPage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "cluster.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s.types(t, "cluster.md", dir)
-	s.types(t, "engines.md", dir)
+	for _, page := range []string{"cluster.md", "cluster-upgrade.md", "cluster-stop.md", "cluster-snapshots.md", "cluster-access.md", "engines.md"} {
+		s.types(t, page, dir)
+	}
 	s.kubectl(t, "delete", "cluster", "demo", "taken-over")
 }
 
