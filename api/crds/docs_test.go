@@ -14,27 +14,25 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// The page of a kind has every condition and reason, and its examples are accepted. The reference page
-// that it links to has every field.
+// The page of a kind has every condition and reason. The reference page that it links to has every field.
 func TestPages(t *testing.T) {
 	for _, tt := range []struct {
 		page, conditions string
 		kinds            []string
 		reasons          int // there are so many at least, or they were not found
-		examples         int
 	}{
-		{page: "foo.md", conditions: "../samplecontroller/v1alpha1/conditions.go", kinds: []string{"Foo"}, reasons: 5, examples: 2},
-		{page: "sampleresource.md", conditions: "../sample/v1/conditions.go", kinds: []string{"SampleResource"}, reasons: 5, examples: 1},
-		{page: "crontab.md", conditions: "../stable/v1/conditions.go", kinds: []string{"CronTab"}, reasons: 10, examples: 2},
+		{page: "foo.md", conditions: "../samplecontroller/v1alpha1/conditions.go", kinds: []string{"Foo"}, reasons: 5},
+		{page: "sampleresource.md", conditions: "../sample/v1/conditions.go", kinds: []string{"SampleResource"}, reasons: 5},
+		{page: "crontab.md", conditions: "../stable/v1/conditions.go", kinds: []string{"CronTab"}, reasons: 10},
 		{page: "cluster.md", conditions: "../clusterprovisioner/v1alpha1/conditions.go", kinds: []string{"Cluster", "Kubeconfig"},
-			reasons: 30, examples: 2},
-		{page: "cluster-snapshots.md", conditions: "../clusterprovisioner/v1alpha1/clustersnapshotconditions.go", kinds: []string{"ClusterSnapshot"}, reasons: 7, examples: 2},
-		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6, examples: 2},
-		{page: "disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6, examples: 3},
+			reasons: 30},
+		{page: "cluster-snapshots.md", conditions: "../clusterprovisioner/v1alpha1/clustersnapshotconditions.go", kinds: []string{"ClusterSnapshot"}, reasons: 7},
+		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6},
+		{page: "disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6},
 		{page: "snapshots.md", conditions: "../virtualmachine/v1alpha1/machinesnapshotconditions.go", kinds: []string{"VirtualMachineSnapshot"}, reasons: 6},
-		{page: "virtualmachinesets.md", conditions: "../virtualmachine/v1alpha1/virtualmachinesetconditions.go", kinds: []string{"VirtualMachineSet"}, reasons: 11, examples: 1},
+		{page: "virtualmachinesets.md", conditions: "../virtualmachine/v1alpha1/virtualmachinesetconditions.go", kinds: []string{"VirtualMachineSet"}, reasons: 11},
 		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
-			reasons: 30, examples: 3},
+			reasons: 30},
 	} {
 		t.Run(tt.page, func(t *testing.T) {
 			page := read(t, "../../docs/"+tt.page)
@@ -61,7 +59,6 @@ func TestPages(t *testing.T) {
 					t.Errorf("the page does not name %s", match[1])
 				}
 			}
-			createExamples(t, page, tt.examples)
 		})
 	}
 }
@@ -90,22 +87,29 @@ func checkFields(t *testing.T, page, path string, schema apiextensionsv1.JSONSch
 
 var isClusterScoped = map[string]bool{"Cluster": true, "ClusterSnapshot": true, "Kubeconfig": true, "VirtualMachineImage": true}
 
-// createExamples creates what a page shows as manifests.
-func createExamples(t *testing.T, page string, least int) {
-	t.Helper()
-	namespace := env.Namespace(t)
-	examples := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(page, -1)
-	if len(examples) < least {
-		t.Fatalf("there are %d examples", len(examples))
+// The API server accepts every manifest of the pages that shows a whole object of Keelson.
+func TestManifestsOfThePages(t *testing.T) {
+	manifest := regexp.MustCompile("(?s)```yaml\n(apiVersion: .*?)```")
+	namespace, found := env.Namespace(t), 0
+	for _, path := range userPages(t) {
+		for _, block := range manifest.FindAllStringSubmatch(read(t, path), -1) {
+			for text := range strings.SplitSeq(block[1], "\n---\n") {
+				object := &unstructured.Unstructured{}
+				if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
+					t.Fatalf("%s: %v in\n%s", path, err, text)
+				}
+				if _, ours := resources[object.GetKind()]; !ours {
+					continue
+				}
+				found++
+				if _, err := create(t, namespace, object); err != nil {
+					t.Errorf("%s: example %s was refused: %v", path, object.GetName(), err)
+				}
+			}
+		}
 	}
-	for _, example := range examples {
-		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(example[1]), &object.Object); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := create(t, namespace, object); err != nil {
-			t.Errorf("example %s was refused: %v", object.GetName(), err)
-		}
+	if found < 30 {
+		t.Errorf("only %d manifests were found", found)
 	}
 }
 
