@@ -124,14 +124,14 @@ func read(t *testing.T, path string) string {
 
 // The documented backup has the objects of every kind, those of future ones, too: TestEveryKindHasTheSameManners checks the category.
 func TestTheBackupHasEveryKind(t *testing.T) {
-	page, err := os.ReadFile("../../docs/operations.md")
+	page, err := os.ReadFile("../../docs/backup.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, section, _ := strings.Cut(string(page), "### Of the objects in a cluster\n")
+	_, section, _ := strings.Cut(string(page), "## Objects in a cluster\n")
 	command := regexp.MustCompile(`(?m)^kubectl get (\S+) --all-namespaces .*-o yaml`).FindStringSubmatch(section)
 	if command == nil {
-		t.Fatal("docs/operations.md has no command that backs up the objects")
+		t.Fatal("docs/backup.md has no command that backs up the objects")
 	}
 	saved := strings.Split(command[1], ",")
 	for _, crd := range all(t) {

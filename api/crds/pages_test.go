@@ -59,6 +59,7 @@ func TestContentsOfThePages(t *testing.T) {
 // reason instead.
 var typedBy = map[string]string{
 	"access.md":             "TestAccessPage",
+	"backup.md":             "TestEveryCommandOfThePages",
 	"cluster.md":            "TestLongClusterPage",
 	"cluster-access.md":     "TestLongClusterPage",
 	"cluster-snapshots.md":  "TestLongClusterPage",
@@ -84,9 +85,12 @@ var typedBy = map[string]string{
 	"security.md":           "TestSecurityPage",
 	"sleep.md":              "TestSleepPage",
 	"snapshots.md":          "TestLongSnapshotsPage",
+	"team.md":               "TestLongTeamPage",
 	"tutorial-clusters.md":  "TestLongTutorialClusters",
 	"tutorial-machine.md":   "TestLongTutorialMachine",
 	"tutorial-schedule.md":  "TestLongTutorialSchedule",
+	"uninstall.md":          "TestEveryCommandOfThePages",
+	"upgrade.md":            "TestEveryCommandOfThePages",
 	"virtualmachine.md":     "TestVirtualMachinePage",
 	"virtual-networks.md":   "TestLongVirtualNetworksPage",
 	"virtualmachinesets.md": "TestLongVirtualMachineSetsPage",

@@ -33,7 +33,7 @@ const leaving = `{apiVersion: samplecontroller.k8s.io/v1alpha1, kind: Foo, metad
 // asked is the time of a request for a run that was answered long ago.
 const asked = "2020-01-01T00:00:00Z"
 
-// Objects of every kind are saved and restored as in docs/operations.md. They work again, without
+// Objects of every kind are saved and restored as in docs/backup.md. They work again, without
 // duplicates and leftovers.
 func TestLongBackupAndRestore(t *testing.T) {
 	t.Parallel()
@@ -58,7 +58,7 @@ func TestLongBackupAndRestore(t *testing.T) {
 
 	w.kubectl(t, "delete", "foo/leaving", "--namespace", saved, "--wait=false")
 	environment := []string{"KUBECONFIG=" + w.Env["KUBECONFIG"], "HOME=" + w.dir, "PATH=" + filepath.Dir(binary(t, "kubectl")) + ":" + os.Getenv("PATH")}
-	typed(t, w.dir, environment, commands(t, operationsPage, backupSection, 2))
+	typed(t, w.dir, environment, commands(t, backupPage, objectsSection, 0))
 	other := w.kubectl(t, "get", "kubeconfigs", "-o", "yaml")
 	w.deletesAll(t)
 
@@ -66,7 +66,7 @@ func TestLongBackupAndRestore(t *testing.T) {
 	s := w.Shell
 	s.Stdin = regexp.MustCompile(`(?m)^    (uid|resourceVersion): .*\n`).ReplaceAllString(other, "")
 	transcript.Contains(t, s.OK(t, "kubectl", "create", "-f", "-"), "kubeconfig.clusterprovisioner.rke.io/cluster-0 created")
-	typed(t, w.dir, environment, commands(t, operationsPage, backupSection, 3))
+	typed(t, w.dir, environment, commands(t, backupPage, objectsSection, 1))
 	w.settles(t, objects)
 	if diff := cmp.Diff(want, w.wanted(t)); diff != "" {
 		t.Errorf("restored objects differ from saved ones (-saved +restored):\n%s", diff)

@@ -63,7 +63,7 @@ func rolledBackByHelm(t *testing.T, w *world, _ checkout) {
 }
 
 func uninstalledByHelm(t *testing.T, w *world, c checkout) {
-	c.types(t, helmSection, 1)
+	typed(t, c.dir, c.env, commands(t, uninstallPage, helmSection, 0))
 	w.kubectl(t, "get", "foo", "example-foo")
 	transcript.Contains(t, w.Fails(t, 1, "kubectl", "get", "clusterrole", "keelson-manager"), "NotFound")
 }
@@ -72,7 +72,7 @@ func uninstalledByHelm(t *testing.T, w *world, c checkout) {
 func namespacedByHelm(t *testing.T, w *world, c checkout) {
 	w.namespace(t, "team-a")
 	w.namespace(t, "team-b")
-	c.types(t, helmSection, 2)
+	c.types(t, helmSection, 1)
 	for _, namespace := range []string{"team-a", "team-b"} {
 		w.kubectl(t, "get", "rolebinding", "keelson-manager-work", "--namespace", namespace)
 	}
@@ -90,7 +90,7 @@ func namespacedByHelm(t *testing.T, w *world, c checkout) {
 // selects Services by label, and the port of their endpoints by name.
 func monitoredByHelm(t *testing.T, w *world, c checkout) {
 	defineOperator(t, w.admin)
-	c.types(t, helmSection, 3)
+	c.types(t, helmSection, 2)
 	get := func(words ...string) string {
 		return w.kubectl(t, append([]string{"get", "--namespace", home}, words...)...)
 	}

@@ -132,7 +132,7 @@ func installedAgain(t *testing.T, w *world, c checkout) {
 	}
 	before := versions()
 	c.types(t, kubectlSection, 0)
-	typed(t, c.dir, c.env, commands(t, operationsPage, upgradeSection, 0))
+	typed(t, c.dir, c.env, commands(t, upgradePage, upgradeSection, 0))
 	typed(t, c.dir, c.env, commands(t, operationsPage, admissionSection, 0))
 	if diff := cmp.Diff(before, versions()); diff != "" {
 		t.Errorf("generations (-before +after):\n%s", diff)
@@ -209,7 +209,7 @@ func onAnEngine(t *testing.T, w *world, _ checkout) {
 }
 
 func uninstalled(t *testing.T, w *world, c checkout) {
-	c.types(t, kubectlSection, 1)
+	typed(t, c.dir, c.env, commands(t, uninstallPage, kubectlSection, 0))
 	out := w.kubectl(t, "get", "namespace,crd,clusterrole,clusterrolebinding,priorityclass,validatingadmissionpolicy", "-o", "name")
 	for line := range strings.SplitSeq(out, "\n") {
 		if strings.Contains(line, "keelson") {

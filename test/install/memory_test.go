@@ -23,7 +23,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// Numbers of objects. docs/operations.md also has the memory for twice as many; it is the same,
+// Numbers of objects. docs/sizing.md also has the memory for twice as many; it is the same,
 // because most is used temporarily during their creation, and each hundred takes two processors a
 // second.
 const (

@@ -26,12 +26,14 @@ const (
 	namespacesSection = "In some namespaces only"
 )
 
-// Sections of docs/operations.md with commands.
+// Sections of docs/operations.md, docs/backup.md and docs/upgrade.md with commands. Those of docs/uninstall.md have the names of
+// the sections of docs/install.md.
 const (
 	admissionSection = "Admission"
 	etcdSection      = "The size of etcd"
-	backupSection    = "Backup and restore"
-	upgradeSection   = "Upgrade"
+	instanceSection  = "An instance of keelson up"
+	objectsSection   = "Objects in a cluster"
+	upgradeSection   = "A manager outside of a cluster"
 )
 
 // Sections of docs/metrics.md and docs/runbooks.md with commands; the first is the text before all
@@ -46,6 +48,9 @@ const (
 const (
 	installPage    = "install.md"
 	operationsPage = "operations.md"
+	backupPage     = "backup.md"
+	upgradePage    = "upgrade.md"
+	uninstallPage  = "uninstall.md"
 	metricsPage    = "metrics.md"
 	runbooksPage   = "runbooks.md"
 )
@@ -56,8 +61,11 @@ const (
 // TestLongBackup of test/e2e/life.
 func TestEveryCommandOfThePages(t *testing.T) {
 	for page, want := range map[string]map[string]int{
-		installPage:    {imageSection: 2, kubectlSection: 2, helmSection: 4, hostSection: 3, namespacesSection: 2},
-		operationsPage: {admissionSection: 1, etcdSection: 1, backupSection: 4, upgradeSection: 1},
+		installPage:    {imageSection: 2, kubectlSection: 1, helmSection: 3, hostSection: 3, namespacesSection: 2},
+		operationsPage: {admissionSection: 1, etcdSection: 1},
+		backupPage:     {instanceSection: 2, objectsSection: 2},
+		upgradePage:    {upgradeSection: 1},
+		uninstallPage:  {kubectlSection: 1, helmSection: 1},
 		metricsPage:    {metricsSection: 2},
 		runbooksPage:   {runbooksSection: 1, machinesSection: 1},
 	} {

@@ -23,7 +23,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// Symptoms in docs/operations.md.
+// Symptoms in docs/troubleshooting.md.
 const (
 	unseen      = "an object has no conditions"
 	ended       = "the manager exits immediately with exit code 1"
@@ -61,14 +61,14 @@ func TestLongTroubleshooting(t *testing.T) {
 		delete(messages, symptom)
 	}
 	for symptom := range messages {
-		t.Errorf("docs/operations.md has no row for: %s", symptom)
+		t.Errorf("docs/troubleshooting.md has no row for: %s", symptom)
 	}
 }
 
-// symptoms returns the rows of the table in docs/operations.md, with the messages that they quote.
+// symptoms returns the rows of the table in docs/troubleshooting.md, with the messages that they quote.
 func symptoms(t *testing.T) map[string][]string {
 	t.Helper()
-	_, section, _ := strings.Cut(readPage(t, operationsPage), "\n## Troubleshooting\n")
+	_, section, _ := strings.Cut(readPage(t, "troubleshooting.md"), "\n## Symptoms\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	_, table, _ := strings.Cut(section, "|---|---|---|\n")
 	all := map[string][]string{}

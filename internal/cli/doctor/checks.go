@@ -24,7 +24,7 @@ import (
 const (
 	// minDisk is the free space that a control plane needs to start with: etcd reserves 64 MB for each log file.
 	minDisk = 512 << 20
-	// minMemory is the available memory of a control plane with the controllers, as in docs/operations.md.
+	// minMemory is the available memory of a control plane with the controllers, as in docs/sizing.md.
 	minMemory = 512 << 20
 )
 

@@ -16,7 +16,7 @@ import (
 const localCluster = `{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: inner}}`
 
 // TestLongBackup saves a running instance, deletes it, and restores it with the commands of
-// docs/operations.md, including the objects of its local Cluster.
+// docs/backup.md, including the objects of its local Cluster.
 func TestLongBackup(t *testing.T) {
 	t.Parallel()
 	m := newMachine(t)
@@ -184,15 +184,15 @@ func (m *machine) typed(t *testing.T, block string) {
 	}
 }
 
-// backupCommands returns the blocks of commands about keelson up in docs/operations.md.
+// backupCommands returns the blocks of commands about keelson up in docs/backup.md.
 func backupCommands(t *testing.T) []string {
 	t.Helper()
-	const page = "../../../docs/operations.md"
-	_, section, found := strings.Cut(read(t, page), "\n### Of `keelson up`\n")
-	section, _, _ = strings.Cut(section, "\n### ")
+	const page = "../../../docs/backup.md"
+	_, section, found := strings.Cut(read(t, page), "\n## An instance of keelson up\n")
+	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := slices.DeleteFunc(transcript.Commands(t, page), func(block string) bool { return !strings.Contains(section, block) })
 	if !found || len(blocks) != 2 {
-		t.Fatalf("docs/operations.md has %d blocks of commands about keelson up", len(blocks))
+		t.Fatalf("docs/backup.md has %d blocks of commands about keelson up", len(blocks))
 	}
 	return blocks
 }

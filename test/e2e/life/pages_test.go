@@ -31,6 +31,10 @@ func TestLongTutorialClusters(t *testing.T) {
 		"not outside of shop", "the cluster is protected", "Stopped in ", "deployment.apps/web", deleted)
 }
 
+func TestLongTeamPage(t *testing.T) {
+	follow(t, "team.md", nil, "\nyes\n", "only in the namespace", deleted)
+}
+
 func TestLongRunningPage(t *testing.T) {
 	follow(t, "running.md", nil, "kube-apiserver ", "simulated-2 ", "Nothing is kept")
 }
