@@ -39,8 +39,8 @@ func TestClustersThatAreAccepted(t *testing.T) {
 		{name: "simulated nodes", kind: "Cluster", spec: `{"nodes":{"simulated":3}}`, want: `{"nodes":{"simulated":3}}`},
 		{name: "real nodes", kind: "Cluster", spec: `{"nodes":{"simulated":0,"real":2}}`, want: `{"nodes":{"simulated":0,"real":2}}`},
 		{
-			name: "users", kind: "Cluster", spec: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotation":"2"},{"name":"bob"}]}`,
-			want: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotation":"2"},{"name":"bob"}]}`,
+			name: "users", kind: "Cluster", spec: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotateRequestedAt":"2026-11-25T18:00:00Z"},{"name":"bob"}]}`,
+			want: `{"users":[{"name":"alice","groups":["dev","oidc:ops"],"ttl":"24h","rotateRequestedAt":"2026-11-25T18:00:00Z"},{"name":"bob"}]}`,
 		},
 		{name: "an address", kind: "Cluster", spec: `{"apiServer":{"address":"192.0.2.7"}}`, want: `{"apiServer":{"address":"192.0.2.7"}}`},
 		{name: "no nodes", kind: "Cluster", spec: `{"nodes":{"simulated":0}}`, want: `{"nodes":{"simulated":0}}`},
@@ -113,9 +113,9 @@ func TestClustersThatAreRefused(t *testing.T) {
 		{"a schedule of rke", "Cluster", `{"configPath":"/a.yml","snapshots":{"schedule":"@daily"}}`, "services.etcd.backup_config in the file"},
 		{"snapshots at no time", "Cluster", `{"snapshots":{"keep":3}}`, "spec.snapshots.schedule"},
 		{"snapshots of which none is kept", "Cluster", `{"snapshots":{"schedule":"@daily","keep":0}}`, "greater than or equal to 1"},
-		{"a restore of rke", "Cluster", `{"configPath":"/a.yml","restore":{"snapshot":"a","requestedAt":"b"}}`, "run rke etcd snapshot-restore"},
-		{"a restore from nothing", "Cluster", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot"},
-		{"a restore that no text identifies", "Cluster", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt"},
+		{"a restore of rke", "Cluster", `{"configPath":"/a.yml","restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:00Z"}}`, "run rke etcd snapshot-restore"},
+		{"a restore from nothing", "Cluster", `{"restore":{"requestedAt":"2026-11-25T18:00:00Z"}}`, "spec.restore.snapshot"},
+		{"a restore that was requested at no time", "Cluster", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt"},
 		{"a ClusterSnapshot of nothing", "ClusterSnapshot", `{}`, "spec.clusterName"},
 		{"a ClusterSnapshot of a copy elsewhere", "ClusterSnapshot", `{"clusterName":"a","stored":"../b"}`, "spec.stored"},
 		{"a ClusterSnapshot of no name", "ClusterSnapshot", `{"clusterName":"A"}`, "spec.clusterName"},
@@ -196,8 +196,8 @@ func TestChangesOfClusters(t *testing.T) {
 		{"another file", `{"configPath":"/a.yml"}`, `{"configPath":"/b.yml"}`, false},
 		{"the file moves to its present place", `{"ConfigPath":"/a.yml"}`, `{"configPath":"/a.yml"}`, false},
 		{"the default is written out", `{}`, `{"engine":"local"}`, false},
-		{"another snapshot for a restore", `{"restore":{"snapshot":"a","requestedAt":"1"}}`, `{"restore":{"snapshot":"b","requestedAt":"1"}}`, true},
-		{"another restore", `{"restore":{"snapshot":"a","requestedAt":"1"}}`, `{"restore":{"snapshot":"b","requestedAt":"2","keepCurrent":false}}`, false},
+		{"another snapshot for a restore", `{"restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:01Z"}}`, `{"restore":{"snapshot":"b","requestedAt":"2026-11-25T18:00:01Z"}}`, true},
+		{"another restore", `{"restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:01Z"}}`, `{"restore":{"snapshot":"b","requestedAt":"2026-11-25T18:00:02Z","keepCurrent":false}}`, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			stored := store(t, newObject(t, "Cluster", "", tt.was))

@@ -138,14 +138,14 @@ func TestAccepted(t *testing.T) {
 		want: `{"action":"active","diskPolicy":"Delete","driver":"docker","firmware":"bios","image":{"agent":true,"container":"debian:12"},"resource":{"cpu":"500m","memory":"512Mi"},"restartPolicy":"Always","terminationGracePeriodSeconds":30}`,
 	}, {
 		name: "a VirtualMachine with everything", kind: "VirtualMachine",
-		spec: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
+		spec: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartRequestedAt":"2026-01-02T03:04:05Z",
 			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
 			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
 			"ports":[{"name":"ssh","port":22},{"name":"dns","port":53,"protocol":"UDP"}],
 			"disks":[{"name":"data","size":"10Gi"},{"name":"a-name-with-20-chars","image":{"path":"/a"},"deletePolicy":"Retain"}],
 			"cdrom":{"image":{"path":"/b.iso"}},"firmware":"uefi","cpuModel":"Skylake-Server-v4",
 			"driver":"qemu","diskPolicy":"Retain","terminationGracePeriodSeconds":0}`,
-		want: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartedAt":"2026-01-02T03:04:05Z",
+		want: `{"action":"paused","resource":{"cpu":"4","memory":34359738368,"rootDisk":"40G"},"restartPolicy":"OnFailure","restartRequestedAt":"2026-01-02T03:04:05Z",
 			"image":{"url":"https://a/b.qcow2","sha256":"` + strings.Repeat("0a", 32) + `","format":"qcow2","agent":false},
 			"cloudInit":{"userDataFrom":{"name":"a","key":"b"},"networkData":"version: 2"},
 			"ports":[{"name":"ssh","port":22,"protocol":"TCP"},{"name":"dns","port":53,"protocol":"UDP"}],
@@ -269,8 +269,8 @@ func TestRefused(t *testing.T) {
 		{"a snapshot for a namespace twice", "VirtualMachineSnapshot", `{"virtualMachineName":"a","allowedNamespaces":["b","b"]}`, "spec.allowedNamespaces[1]", "Duplicate value"},
 		{"snapshots for all namespaces", "VirtualMachine", `{"snapshots":{"schedule":"@daily","allowedNamespaces":["*"]}}`, "spec.snapshots.allowedNamespaces[0]", "should match"},
 		{"snapshots of which none is kept", "VirtualMachine", `{"snapshots":{"schedule":"@daily","keep":0}}`, "spec.snapshots.keep", "greater than or equal to 1"},
-		{"a restore from nothing", "VirtualMachine", `{"restore":{"requestedAt":"b"}}`, "spec.restore.snapshot", "Required value"},
-		{"a restore that no text identifies", "VirtualMachine", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt", "Required value"},
+		{"a restore from nothing", "VirtualMachine", `{"restore":{"requestedAt":"2026-11-25T18:00:00Z"}}`, "spec.restore.snapshot", "Required value"},
+		{"a restore that was requested at no time", "VirtualMachine", `{"restore":{"snapshot":"a"}}`, "spec.restore.requestedAt", "Required value"},
 		{"a set of nothing", "VirtualMachineSet", `{}`, "spec.template", "Required value"},
 		{"a set of a wrong machine", "VirtualMachineSet", `{"template":{"spec":{"image":{}}}}`, "spec.template.spec.image", "exactly one of"},
 		{"less than no machine", "VirtualMachineSet", `{"replicas":-1,"template":{}}`, "spec.replicas", "greater than or equal to 0"},
@@ -383,7 +383,7 @@ func TestRefusedChanges(t *testing.T) {
 	}
 	machines := client.Resource(resources["VirtualMachine"]).Namespace(env.Namespace(t))
 	object := newObject(t, "VirtualMachine", "", `{"action":"stopped","driver":"none","image":{"path":"/a"},"resource":{"rootDisk":"10G"},
-		"restore":{"snapshot":"a","requestedAt":"1"},"disks":[{"name":"a","size":"10G"},{"name":"b","image":{"path":"/a"}}]}`)
+		"restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:01Z"},"disks":[{"name":"a","size":"10G"},{"name":"b","image":{"path":"/a"}}]}`)
 	if _, err := machines.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func TestClustersOfTeams(t *testing.T) {
 	refused("the engine rke", create(member, "web-rke", `{"configPath":"/etc/keelson/rke/a.yml"}`), "spec.configPath is for administrators")
 	refused("a fork", create(member, "web-fork", `{"from":{"snapshot":"a"}}`), "spec.from is for administrators")
 	refused("a schedule", create(member, "web-saved", `{"snapshots":{"schedule":"@daily"}}`), "spec.snapshots and spec.restore are for administrators")
-	refused("a restore", create(member, "web-saved", `{"restore":{"snapshot":"a","requestedAt":"b"}}`), "spec.snapshots and spec.restore are for administrators")
+	refused("a restore", create(member, "web-saved", `{"restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:00Z"}}`), "spec.snapshots and spec.restore are for administrators")
 	refused("a real node", create(member, "web-real", `{"nodes":{"real":1}}`), "spec.nodes.real is for administrators")
 	refused("a team without a binding", create(stranger, "other-demo", `{}`), "cannot create resource")
 

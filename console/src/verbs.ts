@@ -29,10 +29,10 @@ function machineVerbs(object: Obj, time: string): Verb[] {
   const scheduled = object.spec?.powerSchedule !== undefined || object.spec?.idle !== undefined;
   if (action === 'asleep' || (scheduled && object.status?.printableStatus === 'Asleep')) {
     // With a schedule, the machine stays awake until the next time to sleep, with spec.idle until it is idle again.
-    return [act('active', { label: texts.verbs.wake, ...(scheduled && { patch: { spec: { action: 'active', wokenAt: time } } }) }), stop];
+    return [act('active', { label: texts.verbs.wake, ...(scheduled && { patch: { spec: { action: 'active', wakeRequestedAt: time } } }) }), stop];
   }
   if (action === 'paused') return [act('active', { label: texts.verbs.resume }), stop];
-  const restart: Verb = { name: 'restart', label: texts.verbs.restart, patch: { spec: { restartedAt: time } }, warning: texts.restartWarning(name) };
+  const restart: Verb = { name: 'restart', label: texts.verbs.restart, patch: { spec: { restartRequestedAt: time } }, warning: texts.restartWarning(name) };
   // The guest has powered off and is not restarted: a restart is its start.
   if (object.status?.conditions?.some((c: any) => c.type === 'Ready' && c.reason === 'GuestStopped')) {
     return [{ ...restart, label: texts.verbs.active, warning: undefined }, stop];
@@ -53,13 +53,13 @@ function clusterVerbs(object: Obj, now: Date): Verb[] {
   if (object.spec?.running === false) return [{ name: 'start', label: texts.verbs.active, patch: { spec: { running: true } } }];
   return [
     { name: 'stop', label: texts.verbs.stopped, patch: { spec: { running: false } }, warning: texts.stopClusterWarning(name) },
-    { name: 'rotate', label: texts.verbs.rotate, patch: { metadata: { annotations: { 'clusterprovisioner.rke.io/rotate-credentials': inSeconds(now) } } }, warning: texts.rotateWarning(name) },
+    { name: 'rotate', label: texts.verbs.rotate, patch: { spec: { rotateRequestedAt: inSeconds(now) } }, warning: texts.rotateWarning(name) },
   ];
 }
 
 /** The patch that requests a run of a CronTab for a time. */
 export function runAt(time: Date): object {
-  return { metadata: { annotations: { 'crontab.stable.example.com/run-requested-at': inSeconds(time) } } };
+  return { spec: { runRequestedAt: inSeconds(time) } };
 }
 
 function inSeconds(time: Date): string {

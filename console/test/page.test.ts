@@ -164,14 +164,14 @@ test('the verbs of a machine and a CronTab depend on their state', () => {
   assert.deepEqual(names('virtualmachines', { spec: { action: 'asleep' } }), ['Wake', 'Stop']);
   const scheduled = { spec: { action: 'active', powerSchedule: { sleep: '0 19 * * *' } }, status: { printableStatus: 'Asleep' } };
   assert.deepEqual(names('virtualmachines', scheduled), ['Wake', 'Stop']);
-  assert.deepEqual(verbs('virtualmachines', scheduled)[0].patch, { spec: { action: 'active', wokenAt: '2026-11-24T05:00:00Z' } });
+  assert.deepEqual(verbs('virtualmachines', scheduled)[0].patch, { spec: { action: 'active', wakeRequestedAt: '2026-11-24T05:00:00Z' } });
   assert.deepEqual(names('virtualmachines', { ...scheduled, status: { printableStatus: 'Running' } }), ['Restart', 'Pause', 'Stop']);
   const inPod = (resource: object) => ({ spec: { action: 'active', resource }, status: { server: { driver: 'pod' } } });
   assert.deepEqual(names('virtualmachines', inPod({ rootDisk: '1Gi' })), ['Restart', 'Pause', 'Sleep', 'Stop']);
   assert.deepEqual(names('virtualmachines', inPod({})), ['Restart', 'Pause', 'Stop']);
   const poweredOff = { spec: {}, status: { conditions: [{ type: 'Ready', reason: 'GuestStopped' }] } };
   assert.deepEqual(names('virtualmachines', poweredOff), ['Start', 'Stop']);
-  assert.deepEqual(verbs('virtualmachines', poweredOff)[0].patch, { spec: { restartedAt: '2026-11-24T05:00:00Z' } });
+  assert.deepEqual(verbs('virtualmachines', poweredOff)[0].patch, { spec: { restartRequestedAt: '2026-11-24T05:00:00Z' } });
   assert.deepEqual(names('crontabs', { spec: { suspend: true, jobTemplate: {} } }), ['Run now', 'Resume']);
   assert.deepEqual(names('crontabs', { spec: {} }), ['Suspend']);
   assert.deepEqual(names('foos', {}), []);

@@ -35,7 +35,7 @@ func TestVerbs(t *testing.T) {
 	b.Click("Restart")
 	b.Sees("is stopped and started again")
 	b.Click("Restart")
-	eventually(w, machine, func(m *vmv1alpha1.VirtualMachine) bool { return m.Spec.RestartedAt != nil })
+	eventually(w, machine, func(m *vmv1alpha1.VirtualMachine) bool { return m.Spec.RestartRequestedAt != nil })
 	b.Open(c.Address() + "/virtualmachines/" + w.namespace + "/old")
 	machine.Name = "old"
 	b.Click("Start")
@@ -49,7 +49,7 @@ func TestVerbs(t *testing.T) {
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return !*c.Spec.Suspend })
 	b.Click("Run now")
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool {
-		return c.Annotations["crontab.stable.example.com/run-requested-at"] != ""
+		return c.Spec.RunRequestedAt != nil
 	})
 }
 

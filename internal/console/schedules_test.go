@@ -137,7 +137,7 @@ func TestTimeLines(t *testing.T) {
 	browser.Value[bool](b, `([...document.querySelectorAll("main button")].filter((b) => b.textContent === "Run again").at(-1).click(), true)`)
 	b.Sees("was requested")
 	eventually(w, report, func(c *stablev1.CronTab) bool {
-		return c.Annotations[stablev1.RunRequestedAtAnnotation] == now.Add(-40*time.Minute).UTC().Format(time.RFC3339)
+		return c.Spec.RunRequestedAt != nil && c.Spec.RunRequestedAt.Time.Equal(now.Add(-40*time.Minute).Truncate(time.Second))
 	})
 }
 

@@ -99,11 +99,8 @@ func examples() map[string]example {
 		},
 		crontab.Name: {
 			ready: &stablev1.CronTab{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: metav1.NamespaceDefault, Name: readyName,
-					Annotations: map[string]string{stablev1.RunRequestedAtAnnotation: time.Now().UTC().Format(time.RFC3339)},
-				},
-				Spec: stablev1.CronTabSpec{Schedule: "@yearly", JobTemplate: &stablev1.JobTemplate{PodSpec: container}},
+				ObjectMeta: about(readyName),
+				Spec:       stablev1.CronTabSpec{Schedule: "@yearly", RunRequestedAt: ptr.To(metav1.Now()), JobTemplate: &stablev1.JobTemplate{PodSpec: container}},
 			},
 			failing: &stablev1.CronTab{ObjectMeta: about(failingName), Spec: stablev1.CronTabSpec{
 				Schedule: "30-10 * * * *", JobTemplate: &stablev1.JobTemplate{PodSpec: container},

@@ -207,11 +207,6 @@ func TestWebhookRefuses(t *testing.T) {
 			`spec.schedules[0]: Invalid value: "H/61 * * * *": minute "H/61", character 1: ...`,
 			`spec.schedules[2]: Invalid value: "@every 1500ms": duration "1500ms", character 8: must be a single duration of whole seconds, at least 1s, such as "90s" or "1h30m"`,
 		}},
-		{"a run at no time", cronTab(func(o *stablev1.CronTab) {
-			o.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: "now"}
-		}), []string{
-			`metadata.annotations[crontab.stable.example.com/run-requested-at]: Invalid value: "now": must be a time in RFC 3339, such as 2026-12-24T18:00:00Z`,
-		}},
 		{"a machine", machine(v1alpha1.VirtualMachineSpec{}), nil},
 		{"a driver that the manager was not started with", machine(v1alpha1.VirtualMachineSpec{Driver: "qemu"}), []string{
 			`spec.driver: Invalid value: "qemu": this manager was started with --vm-driver=fake and without qemu; add it there`,

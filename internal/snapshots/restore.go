@@ -22,16 +22,17 @@ import (
 // before it began, and another one is made: the state may have changed since.
 const previousValid = 15 * time.Minute
 
-// RestoreSpec is spec.restore. The types of the API convert to it.
+// RestoreSpec is spec.restore.
 type RestoreSpec struct {
-	Snapshot    string
-	RequestedAt string
+	Snapshot string
+	// Token is the time of the request.
+	Token       string
 	KeepCurrent *bool
 }
 
 // Done is the last restore that has ended.
 type Done struct {
-	RequestedAt, Snapshot string
+	Token, Snapshot string
 	// Previous is the name of the snapshot of the state before; empty if there is none.
 	Previous string
 	Failed   bool
@@ -82,7 +83,7 @@ const (
 
 // IsRequested reports whether a restore is requested that has not ended.
 func (r *Restore) IsRequested() bool {
-	return r.Spec != nil && r.GetDeletionTimestamp().IsZero() && (r.Done == nil || r.Done.RequestedAt != r.Spec.RequestedAt)
+	return r.Spec != nil && r.GetDeletionTimestamp().IsZero() && (r.Done == nil || r.Done.Token != r.Spec.Token)
 }
 
 // KeepsCurrent reports whether a snapshot of the present state is made before the restore.
@@ -119,7 +120,7 @@ func (r *Restore) hasPrevious() bool { return r.isOwn() && r.Previous.TakenAt !=
 
 // PreviousName returns the name of the snapshot of the state before. A request has one name, so that it has one snapshot.
 func (r *Restore) PreviousName() string {
-	sum := sha256.Sum256([]byte(string(r.GetUID()) + "/" + r.Spec.RequestedAt))
+	sum := sha256.Sum256([]byte(string(r.GetUID()) + "/" + r.Spec.Token))
 	suffix := "-before-restore-" + hex.EncodeToString(sum[:])[:10]
 	return kube.Shorten(r.GetName(), validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 }
@@ -149,7 +150,7 @@ func (r *Restore) DecidePrevious(isDue bool) PreviousAction {
 
 // End returns the requested restore as one that has ended. message is the cause if it has failed.
 func (r *Restore) End(failed bool, message string) *Done {
-	done := &Done{RequestedAt: r.Spec.RequestedAt, Snapshot: r.Spec.Snapshot, Failed: failed, Message: message}
+	done := &Done{Token: r.Spec.Token, Snapshot: r.Spec.Snapshot, Failed: failed, Message: message}
 	if r.hasPrevious() {
 		done.Previous = r.Previous.GetName()
 	}
@@ -164,7 +165,7 @@ func (r *Restore) Condition(action PreviousAction, isDue bool) metav1.Condition 
 		c.Type = v1alpha1.ConditionRestored
 		return c
 	}
-	if done := r.Done; done != nil && done.RequestedAt == r.Spec.RequestedAt {
+	if done := r.Done; done != nil && done.Token == r.Spec.Token {
 		switch {
 		case done.Failed:
 			return is(metav1.ConditionFalse, v1alpha1.ReasonRestoreFailed,

@@ -58,14 +58,14 @@ func TestCronTab(t *testing.T) {
 
 	// Run on demand.
 	asked := time.Now().UTC().Truncate(time.Second)
-	s.kubectl(t, "annotate", backupCronTab, "crontab.stable.example.com/run-requested-at="+asked.Format(time.RFC3339))
+	s.kubectl(t, "patch", backupCronTab, "--type=merge", "-p", `{"spec":{"runRequestedAt":"`+asked.Format(time.RFC3339)+`"}}`)
 	job := fmt.Sprintf("job/backup-%d", asked.Unix())
 	s.wait(t, "create", job)
 	s.untilField(t, job,
 		"{.metadata.ownerReferences[*].kind} {.metadata.ownerReferences[*].name} {.spec.template.spec.containers[*].name} {.spec.template.spec.containers[*].image} {.spec.template.spec.restartPolicy}",
 		"CronTab backup backup mybackupscript:v9 Never")
 	s.wait(t, "condition=Complete", job)
-	s.untilField(t, backupCronTab, "{.status.lastManualRunTime} {.status.activeCount}", asked.Format(time.RFC3339)+" 0")
+	s.untilField(t, backupCronTab, "{.status.lastRunRequestedAt} {.status.activeCount}", asked.Format(time.RFC3339)+" 0")
 
 	// Now every two seconds, without runs for the time before. On a busy host two may be due at once, of which only the last one would start.
 	changed := time.Now()

@@ -40,7 +40,7 @@ spec:
 	before := uids()
 	s.kubectl(t, "patch", "vmset/web", "--type", "merge", "-p", `{"spec":{"template":{"spec":{"resource":{"cpu":2}}}}}`)
 	for _, machine := range []string{"vm/web-1", "vm/web-0"} {
-		s.until(t, machine+" was restarted", transcript.Not(""), "get", machine, "-o", "jsonpath={.status.lastRestartTime}")
+		s.until(t, machine+" was restarted", transcript.Not(""), "get", machine, "-o", "jsonpath={.status.lastRestartRequestedAt}")
 	}
 	s.untilField(t, "vmset/web", "{.status.updatedReplicas} {.status.readyReplicas}", "2 2")
 	s.wait(t, "condition=Ready", "vmset/web")

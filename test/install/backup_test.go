@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -51,8 +50,8 @@ func TestLongBackupAndRestore(t *testing.T) {
 	w.apply(t, leaving)
 	w.kubectl(t, "patch", "crontab/crontab-0", "--namespace", saved, "--type=merge", "-p", `{"spec":{"missedRuns":"All","maxMissedRuns":100}}`)
 	w.kubectl(t, "wait", "--for=condition=Ready", "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.WaitTimeout.String())
-	w.kubectl(t, "annotate", "crontab/crontab-0", "--namespace", saved, stablev1.RunRequestedAtAnnotation+"="+asked)
-	w.kubectl(t, "wait", "--for=jsonpath={.status.lastManualRunTime}="+asked, "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.WaitTimeout.String())
+	w.kubectl(t, "patch", "crontab/crontab-0", "--namespace", saved, "--type=merge", "-p", `{"spec":{"runRequestedAt":"`+asked+`"}}`)
+	w.kubectl(t, "wait", "--for=jsonpath={.status.lastRunRequestedAt}="+asked, "crontab/crontab-0", "--namespace", saved, "--timeout", transcript.WaitTimeout.String())
 	w.settles(t, objects)
 	want := w.wanted(t)
 

@@ -37,8 +37,8 @@ func (w *world) rarely(t *testing.T, g *gate, user, namespace string) {
 	asked := time.Now().UTC().Truncate(time.Second)
 	name := fmt.Sprintf("taken-%d", asked.Unix())
 	w.kubectl(t, "create", "job", name, "--image", "busybox", "--namespace", namespace)
-	in(fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: taken, annotations: {crontab.stable.example.com/run-requested-at: "%s"}},
-		spec: {schedule: "@daily", jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`, asked.Format(time.RFC3339)))
+	in(fmt.Sprintf(`{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: taken},
+		spec: {runRequestedAt: "%s", schedule: "@daily", jobTemplate: {restartPolicy: Never, containers: [{name: a, image: busybox}]}}}`, asked.Format(time.RFC3339)))
 	w.untilUsed(t, user, use{"get", "stable.example.com", "crontabs", namespace, "taken"}, use{"get", "batch", "jobs", namespace, name})
 
 	// No Job is kept.

@@ -16,11 +16,6 @@ const (
 	// the deletion, such as "10m"; any other value means DefaultForceDeleteAfter.
 	AnnotationForceDelete = GroupName + "/force-delete"
 
-	// AnnotationRotateCredentials is an annotation on a Cluster that requests new credentials. If its value is not
-	// empty and differs from status.rotatedCredentials, the kubeconfig is replaced. The previous credentials are rejected
-	// after DefaultCredentialsOverlap.
-	AnnotationRotateCredentials = GroupName + "/rotate-credentials"
-
 	// SecretTypeKubeconfig is the type of the Secret with the kubeconfig, and
 	// LabelClusterName its label with the name of the Cluster. Both are conventions of
 	// Cluster API, so that its tools find the Secret.
@@ -158,6 +153,12 @@ type ClusterSpec struct {
 	// +optional
 	Restore *ClusterRestore `json:"restore,omitempty"`
 
+	// Time of a request to rotate the credentials of the administrator of a local
+	// cluster, usually the current time. For each new value, the kubeconfig is replaced
+	// once; the credentials before are rejected after ten minutes.
+	// +optional
+	RotateRequestedAt *metav1.Time `json:"rotateRequestedAt,omitempty"`
+
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
 	// deletionProtection is true. The default is to keep the Cluster.
@@ -275,10 +276,9 @@ type ClusterStatus struct {
 	// +optional
 	AppliedConfigHash string `json:"appliedConfigHash,omitempty"`
 
-	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials at the last
-	// rotation of the credentials.
+	// Value of spec.rotateRequestedAt for the last rotation of the credentials.
 	// +optional
-	RotatedCredentials string `json:"rotatedCredentials,omitempty"`
+	LastRotateRequestedAt *metav1.Time `json:"lastRotateRequestedAt,omitempty"`
 
 	// Time at which the Cluster is deleted because of spec.expiresAfter.
 	// +optional

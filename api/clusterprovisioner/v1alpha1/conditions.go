@@ -3,7 +3,7 @@ package v1alpha1
 import "time"
 
 // DefaultCredentialsOverlap is the time for which the previous credentials stay valid after a rotation with
-// AnnotationRotateCredentials.
+// spec.rotateRequestedAt.
 const DefaultCredentialsOverlap = 10 * time.Minute
 
 // DefaultForceDeleteAfter is the default time after which AnnotationForceDelete removes the

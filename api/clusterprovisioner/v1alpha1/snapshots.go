@@ -81,12 +81,10 @@ type ClusterRestore struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Snapshot string `json:"snapshot"`
 
-	// Text that identifies the request, such as the time. The cluster is restored once
-	// for each new text.
+	// Time of the request, usually the current time. The cluster is restored once for
+	// each new value.
 	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	RequestedAt string `json:"requestedAt"`
+	RequestedAt metav1.Time `json:"requestedAt"`
 
 	// Whether a ClusterSnapshot of the present state is made first, so that the restore
 	// can be undone. Without it, a cluster that does not run can be restored, too. The
@@ -110,7 +108,7 @@ const (
 type ClusterRestoreStatus struct {
 	// Value of spec.restore.requestedAt for this restore.
 	// +required
-	RequestedAt string `json:"requestedAt"`
+	RequestedAt metav1.Time `json:"requestedAt"`
 
 	// Name of the ClusterSnapshot.
 	// +optional

@@ -37,11 +37,11 @@ type ClusterUser struct {
 	// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(s|m|h))+$`
 	TTL *metav1.Duration `json:"ttl,omitempty"`
 
-	// Any text. A change gives the user new credentials and revokes all earlier ones
-	// at once. So does a change of groups or ttl.
+	// Time of a request to rotate the credentials of the user, usually the current time.
+	// Each new value gives the user new credentials and revokes all earlier ones at once.
+	// So does a change of groups or ttl.
 	// +optional
-	// +kubebuilder:validation:MaxLength=64
-	Rotation string `json:"rotation,omitempty"`
+	RotateRequestedAt *metav1.Time `json:"rotateRequestedAt,omitempty"`
 }
 
 // ClusterUserStatus is the observed state of a user.
@@ -57,4 +57,8 @@ type ClusterUserStatus struct {
 	// Time at which the present kubeconfig expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
+
+	// Last value of rotateRequestedAt of the user in the spec.
+	// +optional
+	LastRotateRequestedAt *metav1.Time `json:"lastRotateRequestedAt,omitempty"`
 }

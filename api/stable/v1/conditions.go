@@ -1,7 +1,7 @@
 package v1
 
-// RunRequestedAtAnnotation on a CronTab requests one run on demand. The Job of that run
-// also has it. Its value is a time in RFC 3339; the same value requests only one run.
+// RunRequestedAtAnnotation of the Job of a run on demand has the value of
+// spec.runRequestedAt that requested the run.
 const RunRequestedAtAnnotation = "crontab.stable.example.com/run-requested-at"
 
 // TTLAnnotation of a Job holds the ttlSecondsAfterFinished of its template until the
@@ -90,6 +90,4 @@ const (
 	// ReasonRunRequestReplaced: a run was requested before an earlier requested run could
 	// start. The earlier one will not start.
 	ReasonRunRequestReplaced = "RunRequestReplaced"
-	// ReasonInvalidRunRequest: the annotation run-requested-at is no time.
-	ReasonInvalidRunRequest = "InvalidRunRequest"
 )

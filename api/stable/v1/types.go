@@ -165,6 +165,12 @@ type CronTabSpec struct {
 	// +kubebuilder:default=false
 	Suspend *bool `json:"suspend,omitempty"`
 
+	// Time of a request to run once, usually the current time. Each new value starts one
+	// run as soon as concurrencyPolicy allows, also while suspend is true. Removing the
+	// field withdraws a request whose run has not started.
+	// +optional
+	RunRequestedAt *metav1.Time `json:"runRequestedAt,omitempty"`
+
 	// Deadline in seconds for starting a run after its time. A run that could not start
 	// in time counts as missed and is never started. The default is no deadline.
 	// +optional
@@ -258,9 +264,9 @@ type CronTabStatus struct {
 	// +optional
 	NextScheduleLocalTime string `json:"nextScheduleLocalTime,omitempty"`
 
-	// Value of the annotation run-requested-at of the last run on demand.
+	// Value of spec.runRequestedAt for the last run on demand.
 	// +optional
-	LastManualRunTime *metav1.Time `json:"lastManualRunTime,omitempty"`
+	LastRunRequestedAt *metav1.Time `json:"lastRunRequestedAt,omitempty"`
 
 	// Number of missed runs since the creation of the CronTab: runs that were due, were
 	// not started, and will not be started.

@@ -101,6 +101,10 @@ func (in *CronTabSpec) DeepCopyInto(out *CronTabSpec) {
 		*out = new(bool)
 		**out = **in
 	}
+	if in.RunRequestedAt != nil {
+		in, out := &in.RunRequestedAt, &out.RunRequestedAt
+		*out = (*in).DeepCopy()
+	}
 	if in.StartingDeadlineSeconds != nil {
 		in, out := &in.StartingDeadlineSeconds, &out.StartingDeadlineSeconds
 		*out = new(int64)
@@ -172,8 +176,8 @@ func (in *CronTabStatus) DeepCopyInto(out *CronTabStatus) {
 		in, out := &in.NextScheduleTime, &out.NextScheduleTime
 		*out = (*in).DeepCopy()
 	}
-	if in.LastManualRunTime != nil {
-		in, out := &in.LastManualRunTime, &out.LastManualRunTime
+	if in.LastRunRequestedAt != nil {
+		in, out := &in.LastRunRequestedAt, &out.LastRunRequestedAt
 		*out = (*in).DeepCopy()
 	}
 	if in.QueuedTimes != nil {

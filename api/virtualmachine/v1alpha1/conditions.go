@@ -227,7 +227,7 @@ const (
 	// ReasonServerRestarted: the machine was restarted after the guest stopped by
 	// itself.
 	ReasonServerRestarted = "ServerRestarted"
-	// ReasonRestartRequested: the machine was stopped because spec.restartedAt
+	// ReasonRestartRequested: the machine was stopped because spec.restartRequestedAt
 	// requests a restart.
 	ReasonRestartRequested = "RestartRequested"
 	// ReasonServerLost: the server no longer exists in the backend, and Keelson did not

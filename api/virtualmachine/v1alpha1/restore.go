@@ -17,12 +17,10 @@ type VirtualMachineRestore struct {
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	Snapshot string `json:"snapshot"`
 
-	// Text that identifies the request, such as the time. The machine is restored once
-	// for each new text.
+	// Time of the request, usually the current time. The machine is restored once for
+	// each new value.
 	// +required
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	RequestedAt string `json:"requestedAt"`
+	RequestedAt metav1.Time `json:"requestedAt"`
 
 	// Whether a VirtualMachineSnapshot of the present disks is made first, so that the
 	// restore can be undone. The default is true.
@@ -45,7 +43,7 @@ const (
 type VirtualMachineRestoreStatus struct {
 	// Value of spec.restore.requestedAt for this restore.
 	// +required
-	RequestedAt string `json:"requestedAt"`
+	RequestedAt metav1.Time `json:"requestedAt"`
 
 	// Name of the VirtualMachineSnapshot.
 	// +optional

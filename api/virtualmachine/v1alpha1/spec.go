@@ -92,7 +92,7 @@ type VirtualMachineSpec struct {
 	// time if it is in the future. It stays awake until the next time of
 	// powerSchedule.sleep, or until it has been idle for as long again.
 	// +optional
-	WokenAt *metav1.Time `json:"wokenAt,omitempty"`
+	WakeRequestedAt *metav1.Time `json:"wakeRequestedAt,omitempty"`
 
 	// What happens to the running machine when its host is shut down, and at keelson
 	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
@@ -113,7 +113,7 @@ type VirtualMachineSpec struct {
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	// +optional
-	RestartedAt *metav1.Time `json:"restartedAt,omitempty"`
+	RestartRequestedAt *metav1.Time `json:"restartRequestedAt,omitempty"`
 
 	// Image or kernel to boot. The default is the small Linux guest of this project.
 	// +optional

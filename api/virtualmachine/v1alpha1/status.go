@@ -108,9 +108,9 @@ type VirtualMachineStatus struct {
 	// +optional
 	StartFailure *StartFailure `json:"startFailure,omitempty"`
 
-	// Value of spec.restartedAt at the last requested restart.
+	// Value of spec.restartRequestedAt at the last requested restart.
 	// +optional
-	LastRestartTime *metav1.Time `json:"lastRestartTime,omitempty"`
+	LastRestartRequestedAt *metav1.Time `json:"lastRestartRequestedAt,omitempty"`
 
 	// Next times of spec.powerSchedule.
 	// +optional
@@ -236,7 +236,7 @@ type StartFailure struct {
 
 // PendingRestart is a requested restart that is in progress.
 type PendingRestart struct {
-	// Value of spec.restartedAt for this restart.
+	// Value of spec.restartRequestedAt for this restart.
 	RequestedAt metav1.Time `json:"requestedAt"`
 
 	// Run of the server that ends with this restart; empty if the machine was not running.

@@ -87,8 +87,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: boolean
     - name: requestedAt
       type:
-        scalar: string
-      default: ""
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: snapshot
       type:
         scalar: string
@@ -107,8 +106,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
     - name: requestedAt
       type:
-        scalar: string
-      default: ""
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: result
       type:
         scalar: string
@@ -218,6 +216,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: restore
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestore
+    - name: rotateRequestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: running
       type:
         scalar: boolean
@@ -267,6 +268,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastOperation
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.LastOperation
+    - name: lastRotateRequestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: message
       type:
         scalar: string
@@ -282,9 +286,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: restore
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestoreStatus
-    - name: rotatedCredentials
-      type:
-        scalar: string
     - name: snapshots
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotScheduleStatus
@@ -312,15 +313,18 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
-    - name: rotation
+    - name: rotateRequestedAt
       type:
-        scalar: string
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: ttl
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterUserStatus
   map:
     fields:
+    - name: lastRotateRequestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: name
       type:
         scalar: string
@@ -641,6 +645,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: notBefore
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: runRequestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: schedule
       type:
         scalar: string
@@ -686,12 +693,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastFailureTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: lastManualRunTime
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: lastRun
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
+    - name: lastRunRequestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: lastScheduleLocalTime
       type:
         scalar: string
@@ -1599,8 +1606,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: boolean
     - name: requestedAt
       type:
-        scalar: string
-      default: ""
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: snapshot
       type:
         scalar: string
@@ -1619,8 +1625,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
     - name: requestedAt
       type:
-        scalar: string
-      default: ""
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: result
       type:
         scalar: string
@@ -1850,7 +1855,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: restartPolicy
       type:
         scalar: string
-    - name: restartedAt
+    - name: restartRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: restore
@@ -1868,7 +1873,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: terminationGracePeriodSeconds
       type:
         scalar: numeric
-    - name: wokenAt
+    - name: wakeRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineStatus
@@ -1888,7 +1893,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastEndedRun
       type:
         scalar: string
-    - name: lastRestartTime
+    - name: lastRestartRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: lastUpdateTime

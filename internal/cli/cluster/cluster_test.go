@@ -121,11 +121,11 @@ spec:
 
 func TestRestoreRequest(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
-	got := newClusterRestore("before", true, at)
-	if diff := cmp.Diff(&v1alpha1.ClusterRestore{Snapshot: "before", RequestedAt: "2026-01-02T02:04:05Z"}, got); diff != "" {
+	got := newClusterRestore(&v1alpha1.Cluster{}, "before", true, at)
+	if diff := cmp.Diff(&v1alpha1.ClusterRestore{Snapshot: "before", RequestedAt: metav1.NewTime(at)}, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if got := newClusterRestore("before", false, at); got.KeepCurrent == nil || *got.KeepCurrent {
+	if got := newClusterRestore(&v1alpha1.Cluster{}, "before", false, at); got.KeepCurrent == nil || *got.KeepCurrent {
 		t.Errorf("without a snapshot of the present state: %+v", got)
 	}
 }

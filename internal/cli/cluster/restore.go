@@ -6,12 +6,14 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func newRestore() *cobra.Command {
@@ -43,7 +45,7 @@ is in status.restore.previous of the Cluster: restore that one to undo the resto
 				return err
 			}
 			changed := cluster.DeepCopy()
-			changed.Spec.Restore = newClusterRestore(snapshot, keep, time.Now())
+			changed.Spec.Restore = newClusterRestore(cluster, snapshot, keep, time.Now())
 			if err := c.Patch(cmd.Context(), changed, client.MergeFrom(cluster)); err != nil {
 				return c.describe(args[0], err)
 			}
@@ -64,8 +66,15 @@ is in status.restore.previous of the Cluster: restore that one to undo the resto
 }
 
 // newClusterRestore returns a new request.
-func newClusterRestore(snapshot string, keep bool, now time.Time) *v1alpha1.ClusterRestore {
-	r := &v1alpha1.ClusterRestore{Snapshot: snapshot, RequestedAt: now.UTC().Format(time.RFC3339Nano)}
+func newClusterRestore(cluster *v1alpha1.Cluster, snapshot string, keep bool, now time.Time) *v1alpha1.ClusterRestore {
+	var used []*metav1.Time
+	if cluster.Spec.Restore != nil {
+		used = append(used, &cluster.Spec.Restore.RequestedAt)
+	}
+	if cluster.Status.Restore != nil {
+		used = append(used, &cluster.Status.Restore.RequestedAt)
+	}
+	r := &v1alpha1.ClusterRestore{Snapshot: snapshot, RequestedAt: kube.NextRequest(now, used...)}
 	if !keep {
 		r.KeepCurrent = &keep
 	}
@@ -73,13 +82,13 @@ func newClusterRestore(snapshot string, keep bool, now time.Time) *v1alpha1.Clus
 }
 
 // isRestored reports whether a restore is done and the cluster is ready, otherwise what it waits for.
-func (c *clusters) isRestored(ctx context.Context, name, requested string) (bool, string, error) {
+func (c *clusters) isRestored(ctx context.Context, name string, requested metav1.Time) (bool, string, error) {
 	cluster, err := c.get(ctx, name)
 	if err != nil {
 		return false, "", err
 	}
 	r := object.Restore{Noun: "cluster", Name: name, Generation: cluster.Generation, Conditions: cluster.Status.Conditions}
-	if done := cluster.Status.Restore; done != nil && done.RequestedAt == requested {
+	if done := cluster.Status.Restore; done != nil && done.RequestedAt.Equal(&requested) {
 		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
 	}
 	complete, waitsFor, err := r.IsComplete()

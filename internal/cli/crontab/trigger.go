@@ -10,12 +10,12 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // answerTimeout is how long trigger waits for the controller to start an earlier requested run that nothing keeps from
@@ -94,11 +94,11 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 			return false, line, nil
 		}
 		return false, "", fmt.Errorf("%s. Only one requested run can wait, so no other was requested; try again when it has started, "+
-			"or cancel it: kubectl annotate crontab --namespace %s %s %s-", line, t.namespace, t.name, stablev1.RunRequestedAtAnnotation)
+			`or cancel it: kubectl patch crontab --namespace %s %s --type merge --patch '{"spec":{"runRequestedAt":null}}'`, line, t.namespace, t.name)
 	}
 	before := cronTab.DeepCopy()
 	requested := controller.NewRequest(cronTab, time.Now())
-	metav1.SetMetaDataAnnotation(&cronTab.ObjectMeta, stablev1.RunRequestedAtAnnotation, requested)
+	cronTab.Spec.RunRequestedAt = &requested
 	switch err := t.Patch(ctx, cronTab, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); {
 	case apierrors.IsConflict(err):
 		// Perhaps somebody else has requested a run.
@@ -106,7 +106,7 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 	case err != nil:
 		return false, "", t.describe(t.name, err)
 	}
-	t.requested, t.obstacle = requested, obstacle
+	t.requested, t.obstacle = kube.RequestToken(&requested), obstacle
 	return true, "", nil
 }
 
@@ -136,7 +136,7 @@ func (t *trigger) hasSucceeded(ctx context.Context) (bool, string, error) {
 			return jobState(&jobs.Items[i])
 		}
 	}
-	if cronTab.Annotations[stablev1.RunRequestedAtAnnotation] == t.requested && !controller.OpenRequest(cronTab).IsZero() {
+	if open := controller.OpenRequest(cronTab); !open.IsZero() && kube.RequestToken(cronTab.Spec.RunRequestedAt) == t.requested {
 		return false, waiting(t.name, t.requested, controller.Obstacle(cronTab)), nil
 	}
 	switch last := cronTab.Status.LastRun; {

@@ -20,6 +20,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -27,6 +28,15 @@ const (
 	first  = "2026-11-25T12:00:00Z"
 	second = "2026-11-25T12:00:01Z"
 )
+
+// timeOf returns the time of a text.
+func timeOf(text string) *metav1.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		panic(err)
+	}
+	return &metav1.Time{Time: at}
+}
 
 func backup(change func(*stablev1.CronTab)) *stablev1.CronTab {
 	cronTab := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "backup"}}
@@ -40,7 +50,7 @@ func backup(change func(*stablev1.CronTab)) *stablev1.CronTab {
 // waitsFor makes a run requested at first wait for an active one.
 func waitsFor(job string) func(*stablev1.CronTab) {
 	return func(c *stablev1.CronTab) {
-		c.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: first}
+		c.Spec.RunRequestedAt = timeOf(first)
 		c.Spec.ConcurrencyPolicy = stablev1.ForbidConcurrent
 		c.Status.Active = []corev1.ObjectReference{{Name: job}}
 	}
@@ -69,8 +79,8 @@ func TestTriggersAtOnce(t *testing.T) {
 			return err
 		}
 		if at := controller.OpenRequest(&cronTab); !at.IsZero() {
-			runs = append(runs, cronTab.Annotations[stablev1.RunRequestedAtAnnotation])
-			cronTab.Status.LastManualRunTime = &metav1.Time{Time: at}
+			runs = append(runs, kube.RequestToken(cronTab.Spec.RunRequestedAt))
+			cronTab.Status.LastRunRequestedAt = &metav1.Time{Time: at}
 			if err := c.Status().Update(ctx, &cronTab); err != nil {
 				return err
 			}
@@ -116,7 +126,7 @@ func TestTriggerLosesARace(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup(nil)), &after); err != nil {
 		t.Fatal(err)
 	}
-	if got := after.Annotations[stablev1.RunRequestedAtAnnotation]; done || err != nil || got != first {
+	if got := kube.RequestToken(after.Spec.RunRequestedAt); done || err != nil || got != first {
 		t.Errorf("%v, %v, the request is %s", done, err, got)
 	}
 }
@@ -131,11 +141,11 @@ func TestTriggerAsksOnce(t *testing.T) {
 	}{
 		{name: "a run", cronTab: backup(nil), asks: true},
 		{name: "the last one has started", asks: true, cronTab: backup(func(c *stablev1.CronTab) {
-			c.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: first}
-			c.Status.LastManualRunTime = &metav1.Time{Time: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)}
+			c.Spec.RunRequestedAt = timeOf(first)
+			c.Status.LastRunRequestedAt = &metav1.Time{Time: time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)}
 		})},
 		{name: "a run that waits", asks: true, obstacle: "The limit of concurrencyPolicy Forbid is reached, 1 active at a time: backup-1",
-			cronTab: backup(func(c *stablev1.CronTab) { waitsFor("backup-1")(c); c.Annotations = nil })},
+			cronTab: backup(func(c *stablev1.CronTab) { waitsFor("backup-1")(c); c.Spec.RunRequestedAt = nil })},
 		{name: "the last one has not started", line: "backup: the run requested at " + first + " has not started yet",
 			cronTab: backup(func(c *stablev1.CronTab) { waitsFor("backup-1")(c); c.Status.Active = nil })},
 		{name: "the last one waits", cronTab: backup(waitsFor("backup-1")),
@@ -163,7 +173,7 @@ func TestTriggerAsksOnce(t *testing.T) {
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(test.cronTab), &after); err != nil {
 				t.Fatal(err)
 			}
-			was, is := test.cronTab.Annotations[stablev1.RunRequestedAtAnnotation], after.Annotations[stablev1.RunRequestedAtAnnotation]
+			was, is := kube.RequestToken(test.cronTab.Spec.RunRequestedAt), kube.RequestToken(after.Spec.RunRequestedAt)
 			if (was != is) != test.asks || test.asks && is != trigger.requested {
 				t.Errorf("requested %q after %q", is, was)
 			}
@@ -181,13 +191,13 @@ func TestHasSucceeded(t *testing.T) {
 		}
 	}
 	suspended := func(c *stablev1.CronTab) {
-		c.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: second}
+		c.Spec.RunRequestedAt = timeOf(second)
 		c.Status.Conditions = []metav1.Condition{{Type: stablev1.ConditionReady, Status: metav1.ConditionTrue, Reason: stablev1.ReasonSuspended, Message: "spec.suspend is true"}}
 	}
 	answered := func(result stablev1.RunResult) func(*stablev1.CronTab) {
 		return func(c *stablev1.CronTab) {
 			suspended(c)
-			c.Status.LastManualRunTime = &metav1.Time{Time: time.Date(2026, 11, 25, 12, 0, 1, 0, time.UTC)}
+			c.Status.LastRunRequestedAt = &metav1.Time{Time: time.Date(2026, 11, 25, 12, 0, 1, 0, time.UTC)}
 			c.Status.LastRun = &stablev1.FinishedRun{JobName: "backup-1", Result: result, Reason: "BackoffLimitExceeded"}
 		}
 	}

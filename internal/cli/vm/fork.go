@@ -166,7 +166,7 @@ func isCreated(vm *v1alpha1.VirtualMachine) bool {
 // newForkOf returns a new machine with the spec of another one, and the disks in a snapshot of that.
 func newForkOf(source *v1alpha1.VirtualMachine, name, snapshot string) *v1alpha1.VirtualMachine {
 	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: source.Namespace, Name: name}, Spec: *source.Spec.DeepCopy()}
-	vm.Spec.Action, vm.Spec.RestartedAt, vm.Spec.WokenAt, vm.Spec.Restore = v1alpha1.ActionActive, nil, nil, nil
+	vm.Spec.Action, vm.Spec.RestartRequestedAt, vm.Spec.WakeRequestedAt, vm.Spec.Restore = v1alpha1.ActionActive, nil, nil, nil
 	vm.Spec.Image = &v1alpha1.Image{Snapshot: snapshot}
 	vm.Spec.Disks = slices.DeleteFunc(vm.Spec.Disks, func(disk v1alpha1.Disk) bool { return disk.VirtualDisk != "" })
 	for i := range vm.Spec.Disks {

@@ -123,8 +123,8 @@ func TestFork(t *testing.T) {
 	source := &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1", Labels: map[string]string{"app": "web"}},
 		Spec: v1alpha1.VirtualMachineSpec{
-			Restore: &v1alpha1.VirtualMachineRestore{Snapshot: "other", RequestedAt: "1"},
-			Action:  v1alpha1.ActionStopped, RestartedAt: &now, WokenAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
+			Restore: &v1alpha1.VirtualMachineRestore{Snapshot: "other", RequestedAt: now},
+			Action:  v1alpha1.ActionStopped, RestartRequestedAt: &now, WakeRequestedAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
 			Disks: []v1alpha1.Disk{
 				{Name: "data", Size: &size, Image: &v1alpha1.DiskImage{Path: "/image"}}, {Name: "shared", VirtualDisk: "notes"},
 			},

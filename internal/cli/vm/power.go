@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // verb is a command that changes the power state of a machine.
@@ -34,22 +35,18 @@ func action(a v1alpha1.Action) func(*v1alpha1.VirtualMachine, time.Time) {
 func wake(vm *v1alpha1.VirtualMachine, now time.Time) {
 	vm.Spec.Action = v1alpha1.ActionActive
 	if vm.Spec.PowerSchedule != nil || vm.Spec.Idle != nil {
-		vm.Spec.WokenAt = &metav1.Time{Time: now.Truncate(time.Second)}
+		vm.Spec.WakeRequestedAt = ptr.To(kube.NextRequest(now, vm.Spec.WakeRequestedAt))
 	}
 }
 
-// restart requests a restart. The API stores seconds, and a request must be later than the last one.
+// restart requests a restart.
 func restart(vm *v1alpha1.VirtualMachine, now time.Time) {
-	at := metav1.NewTime(now.Truncate(time.Second))
-	if last := vm.Status.LastRestartTime; last != nil && !last.Before(&at) {
-		at = metav1.NewTime(last.Add(time.Second))
-	}
-	vm.Spec.RestartedAt = &at
+	vm.Spec.RestartRequestedAt = ptr.To(kube.NextRequest(now, vm.Status.LastRestartRequestedAt))
 }
 
 // hasRestarted reports whether the requested restart is over.
 func hasRestarted(vm *v1alpha1.VirtualMachine) bool {
-	return isReady(vm) && vm.Status.PendingRestart == nil && vm.Status.LastRestartTime.Equal(vm.Spec.RestartedAt)
+	return isReady(vm) && vm.Status.PendingRestart == nil && vm.Status.LastRestartRequestedAt.Equal(vm.Spec.RestartRequestedAt)
 }
 
 func is(status v1alpha1.PrintableStatus) func(vm *v1alpha1.VirtualMachine) bool {

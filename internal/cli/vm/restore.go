@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func newRestore() *cobra.Command {
@@ -36,9 +38,9 @@ snapshot first, whose name is in status.restore.previous of the VirtualMachine: 
 			if err != nil {
 				return err
 			}
-			var requested string
+			var requested metav1.Time
 			err = m.change(cmd.Context(), args[0], func(vm *v1alpha1.VirtualMachine, now time.Time) {
-				vm.Spec.Restore = newMachineRestore(snapshot, keep, now)
+				vm.Spec.Restore = newMachineRestore(vm, snapshot, keep, now)
 				requested = vm.Spec.Restore.RequestedAt
 			})
 			if err != nil {
@@ -60,8 +62,15 @@ snapshot first, whose name is in status.restore.previous of the VirtualMachine: 
 }
 
 // newMachineRestore returns a new request.
-func newMachineRestore(snapshot string, keep bool, now time.Time) *v1alpha1.VirtualMachineRestore {
-	r := &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: now.UTC().Format(time.RFC3339Nano)}
+func newMachineRestore(vm *v1alpha1.VirtualMachine, snapshot string, keep bool, now time.Time) *v1alpha1.VirtualMachineRestore {
+	var used []*metav1.Time
+	if vm.Spec.Restore != nil {
+		used = append(used, &vm.Spec.Restore.RequestedAt)
+	}
+	if vm.Status.Restore != nil {
+		used = append(used, &vm.Status.Restore.RequestedAt)
+	}
+	r := &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: kube.NextRequest(now, used...)}
 	if !keep {
 		r.KeepCurrent = &keep
 	}
@@ -70,13 +79,13 @@ func newMachineRestore(snapshot string, keep bool, now time.Time) *v1alpha1.Virt
 
 // isRestored reports whether a restore is done and the machine is ready, otherwise what it waits for. It fails when the restore has
 // failed. A machine that should not run, or stays off because of its schedule or restart policy, is done when it is restored.
-func (m *machines) isRestored(ctx context.Context, name, requested string) (bool, string, error) {
+func (m *machines) isRestored(ctx context.Context, name string, requested metav1.Time) (bool, string, error) {
 	vm, err := m.get(ctx, name)
 	if err != nil {
 		return false, "", err
 	}
 	r := object.Restore{Noun: "machine", Name: name, Generation: vm.Generation, Conditions: vm.Status.Conditions}
-	if done := vm.Status.Restore; done != nil && done.RequestedAt == requested {
+	if done := vm.Status.Restore; done != nil && done.RequestedAt.Equal(&requested) {
 		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
 	}
 	staysOff := vm.Spec.Action != v1alpha1.ActionActive || vm.Status.PrintableStatus == v1alpha1.StatusStopped

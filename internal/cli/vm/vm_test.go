@@ -221,10 +221,10 @@ func TestRestart(t *testing.T) {
 		{"again", &second, &metav1.Time{Time: second.Add(time.Second)}},
 		{"later", &metav1.Time{Time: second.Add(-time.Minute)}, &second},
 	} {
-		vm := &v1alpha1.VirtualMachine{Status: v1alpha1.VirtualMachineStatus{LastRestartTime: test.last}}
+		vm := &v1alpha1.VirtualMachine{Status: v1alpha1.VirtualMachineStatus{LastRestartRequestedAt: test.last}}
 		restart(vm, now)
-		if !vm.Spec.RestartedAt.Equal(test.want) {
-			t.Errorf("%s: %v, want %v", test.name, vm.Spec.RestartedAt, test.want)
+		if !vm.Spec.RestartRequestedAt.Equal(test.want) {
+			t.Errorf("%s: %v, want %v", test.name, vm.Spec.RestartRequestedAt, test.want)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -116,5 +118,32 @@ contexts: [{name: x, context: {cluster: c, user: u}}], current-context: x}`, ser
 				t.Errorf("decideSecret = %s, want %s", got, tt.want)
 			}
 		})
+	}
+}
+
+// Who removes rotateRequestedAt of a user, such as a tool that replaces the spec, does not revoke its credentials.
+func TestRotationsOfUsersAreKept(t *testing.T) {
+	first, second := metav1.NewTime(time.Unix(1, 0)), metav1.NewTime(time.Unix(2, 0))
+	for _, test := range []struct {
+		name              string
+		spec, status, use *metav1.Time
+	}{
+		{"never requested", nil, nil, nil},
+		{"requested", &first, nil, &first},
+		{"requested again", &second, &first, &second},
+		{"removed", nil, &first, &first},
+	} {
+		cluster := &v1alpha1.Cluster{
+			Spec:   v1alpha1.ClusterSpec{Users: []v1alpha1.ClusterUser{{Name: "other"}, {Name: "alice", RotateRequestedAt: test.spec}}},
+			Status: v1alpha1.ClusterStatus{Users: []v1alpha1.ClusterUserStatus{{Name: "alice", LastRotateRequestedAt: test.status}}},
+		}
+		want := []v1alpha1.ClusterUser{{Name: "other"}, {Name: "alice", RotateRequestedAt: test.use}}
+		if diff := cmp.Diff(want, newRequest(cluster).Spec.Users); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.name, diff)
+		}
+		seen := observation{users: map[string]*corev1.Secret{"alice": {ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(cluster, kind)}}}}}
+		if got := summarizeUserList(cluster, seen, plan{}, nil); len(got) != 1 || !got[0].LastRotateRequestedAt.Equal(test.use) {
+			t.Errorf("%s: the status has %+v", test.name, got)
+		}
 	}
 }

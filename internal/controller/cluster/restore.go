@@ -6,9 +6,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
@@ -29,7 +29,7 @@ func restoreOf(cluster *v1alpha1.Cluster, seen *observation) *snapshots.Restore 
 		Idle: whyNotRestored(cluster, seen), Unusable: seen.restore.unusable, Previous: seen.restore.previous, Done: doneOf(cluster.Status.Restore),
 	}
 	if spec := cluster.Spec.Restore; spec != nil {
-		r.Spec = ptr.To(snapshots.RestoreSpec(*spec))
+		r.Spec = &snapshots.RestoreSpec{Snapshot: spec.Snapshot, Token: kube.RequestToken(&spec.RequestedAt), KeepCurrent: spec.KeepCurrent}
 	}
 	return r
 }
@@ -40,7 +40,7 @@ func doneOf(status *v1alpha1.ClusterRestoreStatus) *snapshots.Done {
 		return nil
 	}
 	return &snapshots.Done{
-		RequestedAt: status.RequestedAt, Snapshot: status.Snapshot, Previous: status.Previous,
+		Token: kube.RequestToken(&status.RequestedAt), Snapshot: status.Snapshot, Previous: status.Previous,
 		Failed: status.Result == v1alpha1.RestoreFailed, Message: status.Message,
 	}
 }
@@ -81,7 +81,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, cluster *v1alpha1.Clust
 	}
 	seen.restore.unusable, seen.restore.previous = restore.Unusable, restore.Previous
 	if restore.IsDue(r.Clock.Now()) {
-		seen.restore.request = &Restore{Token: restore.Spec.RequestedAt, Name: snapshot.Name, UID: snapshot.UID}
+		seen.restore.request = &Restore{Token: restore.Spec.Token, Name: snapshot.Name, UID: snapshot.UID}
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, cluster *v1alpha1.Clust
 // hasBegun reports whether the engine does the restore of spec.restore, or has tried it in vain.
 func hasBegun(cluster *v1alpha1.Cluster, seen observation) bool {
 	o := seen.outside.Operation
-	return seen.err == nil && o != nil && asksForRestore(cluster) && o.Restore == cluster.Spec.Restore.RequestedAt && o.State != v1alpha1.OperationSucceeded
+	return seen.err == nil && o != nil && asksForRestore(cluster) && o.Restore == kube.RequestToken(&cluster.Spec.Restore.RequestedAt) && o.State != v1alpha1.OperationSucceeded
 }
 
 // hasFailed reports whether the engine has tried the restore in vain.
@@ -107,7 +107,7 @@ func wantsRestore(seen observation) bool {
 // isRestored reports whether the engine has done the restore of spec.restore.
 func isRestored(cluster *v1alpha1.Cluster, seen observation) bool {
 	spec := cluster.Spec.Restore
-	return spec != nil && seen.err == nil && seen.outside.Restored == spec.RequestedAt
+	return spec != nil && seen.err == nil && seen.outside.Restored == kube.RequestToken(&spec.RequestedAt)
 }
 
 // isRestoring reports whether the engine is restoring the cluster, whose processes may be stopped for that.
@@ -172,7 +172,7 @@ func summarizeResult(cluster *v1alpha1.Cluster, seen observation, p plan, status
 	}
 	done := restoreOf(cluster, &seen).End(failed, message)
 	status.Restore = &v1alpha1.ClusterRestoreStatus{
-		RequestedAt: done.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: v1alpha1.RestoreSucceeded,
+		RequestedAt: cluster.Spec.Restore.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: v1alpha1.RestoreSucceeded,
 		Message: done.Message, CompletedAt: &metav1.Time{Time: p.at},
 	}
 	if done.Failed {
@@ -185,7 +185,7 @@ func restoredCondition(cluster *v1alpha1.Cluster, seen observation, p plan, stat
 	const name = v1alpha1.ConditionRestored
 	r := restoreOf(cluster, &seen)
 	r.Done = doneOf(status.Restore)
-	isOver := r.Done != nil && r.Done.RequestedAt == r.Spec.RequestedAt
+	isOver := r.Done != nil && r.Done.Token == r.Spec.Token
 	if !isOver && (cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero()) {
 		if before := meta.FindStatusCondition(cluster.Status.Conditions, name); before != nil {
 			return *before

@@ -13,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // restores returns the tokens of the restores of the cluster.
@@ -38,10 +39,25 @@ func (w *world) snapshot(name, of string) {
 	w.setTaken(&s, metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "taken")
 }
 
+// The times of requests.
+const (
+	once  = "2026-11-25T18:00:01Z"
+	twice = "2026-11-25T18:00:02Z"
+)
+
+// timeOf returns the time of a text.
+func timeOf(text string) metav1.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		panic(err)
+	}
+	return metav1.NewTime(at)
+}
+
 // restoring sets spec.restore.
 func restoring(snapshot, requested string, keep bool) func(*v1alpha1.Cluster) {
 	return func(c *v1alpha1.Cluster) {
-		c.Spec.Restore = &v1alpha1.ClusterRestore{Snapshot: snapshot, RequestedAt: requested, KeepCurrent: ptr.To(keep)}
+		c.Spec.Restore = &v1alpha1.ClusterRestore{Snapshot: snapshot, RequestedAt: timeOf(requested), KeepCurrent: ptr.To(keep)}
 	}
 }
 
@@ -60,7 +76,7 @@ func (w *world) previous() []v1alpha1.ClusterSnapshot {
 func TestRestore(t *testing.T) {
 	w := newWorld(t)
 	w.made()
-	w.change(restoring(w.name+"-a", "1", true))
+	w.change(restoring(w.name+"-a", once, true))
 	w.settle()
 	if c := w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonSnapshotNotAvailable); !strings.Contains(c.Message, "there is no ClusterSnapshot") {
 		t.Errorf("the message is %q", c.Message)
@@ -105,7 +121,7 @@ func TestRestore(t *testing.T) {
 	w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
 	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
 	done := w.get().Status.Restore
-	if done == nil || done.Result != v1alpha1.RestoreSucceeded || done.RequestedAt != "1" || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
+	if done == nil || done.Result != v1alpha1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
 		t.Errorf("the result is %+v", done)
 	}
 	if events := w.events(); strings.Contains(events, "Warning") || strings.Count(events, "Normal "+v1alpha1.ReasonRestored) != 1 {
@@ -117,9 +133,9 @@ func TestRestore(t *testing.T) {
 	w.restart() // the next manager does not restore it again, nor does a request without a new text
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.Restore = nil })
 	w.settle()
-	w.change(restoring(w.name+"-a", "1", true))
+	w.change(restoring(w.name+"-a", once, true))
 	w.settle()
-	if w.restores() != "1" {
+	if w.restores() != once {
 		t.Errorf("restores: %s", w.restores())
 	}
 	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
@@ -131,7 +147,7 @@ func TestRestoreThatFails(t *testing.T) {
 	w.made()
 	w.snapshot(w.name+"-a", w.name)
 	w.outside.Hold(func(fake.Call) bool { return true })
-	w.change(restoring(w.name+"-a", "1", false))
+	w.change(restoring(w.name+"-a", once, false))
 	w.settle()
 	w.outside.Hold(nil)
 	w.outside.End(w.get().UID, errors.New("no space left"))
@@ -152,10 +168,10 @@ func TestRestoreThatFails(t *testing.T) {
 	if events := w.events(); strings.Count(events, "Warning "+v1alpha1.ReasonRestoreFailed) != 1 {
 		t.Errorf("events:\n%s", events)
 	}
-	w.change(restoring(w.name+"-a", "2", false))
+	w.change(restoring(w.name+"-a", twice, false))
 	w.settle()
 	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
-	if w.restores() != "2" {
+	if w.restores() != twice {
 		t.Errorf("restores: %s", w.restores())
 	}
 }
@@ -165,7 +181,7 @@ func TestRestoreThatFailsLate(t *testing.T) {
 	w := newWorld(t)
 	w.made()
 	w.snapshot(w.name+"-a", w.name)
-	w.change(restoring(w.name+"-a", "1", true))
+	w.change(restoring(w.name+"-a", once, true))
 	w.settle()
 	w.outside.Hold(func(fake.Call) bool { return true })
 	w.takeSnapshots()
@@ -211,13 +227,13 @@ func TestRestoreThatWaits(t *testing.T) {
 		w.do(w.client.Delete(context.WithoutCancel(t.Context()), foreign))
 	})
 	w.snapshot(w.name+"-a", w.name)
-	w.change(restoring(w.name+"-foreign", "1", true))
+	w.change(restoring(w.name+"-foreign", once, true))
 	w.settle()
 	if c := w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonSnapshotNotAvailable); !strings.Contains(c.Message, "is of another Cluster") {
 		t.Errorf("the message is %q", c.Message)
 	}
 	w.run(false)
-	w.change(restoring(w.name+"-a", "2", true))
+	w.change(restoring(w.name+"-a", twice, true))
 	w.settle()
 	w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonStopped)
 	w.run(true)
@@ -234,7 +250,7 @@ func TestRestoreThatWaits(t *testing.T) {
 	w.change(func(c *v1alpha1.Cluster) { c.Spec.Restore.KeepCurrent = ptr.To(false) })
 	w.settle()
 	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
-	if len(w.previous()) > 0 || w.restores() != "2" {
+	if len(w.previous()) > 0 || w.restores() != twice {
 		t.Errorf("snapshots %+v, restores: %s", w.previous(), w.restores())
 	}
 }

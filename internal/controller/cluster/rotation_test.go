@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 )
@@ -15,7 +15,7 @@ func TestARotationThatTheEngineCannotDo(t *testing.T) {
 	w.made()
 	w.outside.Calls()
 	c := w.get()
-	metav1.SetMetaDataAnnotation(&c.ObjectMeta, v1alpha1.AnnotationRotateCredentials, "1")
+	c.Spec.RotateRequestedAt = ptr.To(timeOf(once))
 	if err := w.client.Update(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -23,8 +23,8 @@ func TestARotationThatTheEngineCannotDo(t *testing.T) {
 	if provisioned := w.expect(v1alpha1.ConditionProvisioned, "True", v1alpha1.ReasonApplied); !strings.Contains(provisioned.Message, "has no effect") {
 		t.Errorf("message %q", provisioned.Message)
 	}
-	if c := w.get(); c.Status.RotatedCredentials != "" {
-		t.Errorf("rotatedCredentials is %q", c.Status.RotatedCredentials)
+	if c := w.get(); c.Status.LastRotateRequestedAt != nil {
+		t.Errorf("lastRotateRequestedAt is %v", c.Status.LastRotateRequestedAt)
 	}
 	if calls := w.outside.Calls(); len(calls) > 0 {
 		t.Errorf("calls of the engine: %v", calls)

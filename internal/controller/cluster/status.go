@@ -21,7 +21,9 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	if seen.err == nil && cluster.DeletionTimestamp.IsZero() && seen.outside.Applied {
 		status.AppliedConfig, status.AppliedConfigHash = seen.outside.Config, seen.outside.ConfigHash
 	}
-	status.RotatedCredentials = cmp.Or(seen.outside.Rotated, status.RotatedCredentials)
+	if asked := kube.RequestToken(cluster.Spec.RotateRequestedAt); asked != "" && asked == seen.outside.Rotated {
+		status.LastRotateRequestedAt = cluster.Spec.RotateRequestedAt
+	}
 	status.Endpoint = cmp.Or(seen.outside.Endpoint, status.Endpoint)
 	if seen.probe != nil {
 		status.Version = cmp.Or(seen.probe.Version, status.Version)
@@ -139,8 +141,7 @@ func summarizeProvisioned(cluster *v1alpha1.Cluster, seen observation, p plan, a
 	if seen.err == nil && seen.outside.Applied {
 		message := "The spec is applied"
 		if asksForRotation(cluster, seen) {
-			message += fmt.Sprintf(". The annotation %s has no effect with the engine %s: run `rke cert rotate --rotate-ca`, then `rke up`",
-				v1alpha1.AnnotationRotateCredentials, seen.engine)
+			message += fmt.Sprintf(". spec.rotateRequestedAt has no effect with the engine %s: run `rke cert rotate --rotate-ca`, then `rke up`", seen.engine)
 		}
 		return condition(name, metav1.ConditionTrue, v1alpha1.ReasonApplied, "%s", message)
 	}

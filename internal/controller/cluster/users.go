@@ -215,6 +215,20 @@ func summarizeUsers(cluster *v1alpha1.Cluster, seen observation, p plan, actErr 
 	meta.SetStatusCondition(&status.Conditions, is)
 }
 
+// keepRotations sets the last request for a rotation of each user without one: who removes the field does not request a rotation.
+func keepRotations(users []v1alpha1.ClusterUser, status []v1alpha1.ClusterUserStatus) {
+	for i := range users {
+		if users[i].RotateRequestedAt != nil {
+			continue
+		}
+		for _, was := range status {
+			if was.Name == users[i].Name {
+				users[i].RotateRequestedAt = was.LastRotateRequestedAt.DeepCopy()
+			}
+		}
+	}
+}
+
 // summarizeUserList returns the users that have a Secret after the plan was executed. A removed user stays until its Secret is deleted.
 func summarizeUserList(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error) []v1alpha1.ClusterUserStatus {
 	has := map[string][]byte{}
@@ -232,9 +246,13 @@ func summarizeUserList(cluster *v1alpha1.Cluster, seen observation, p plan, actE
 			has[u.name] = seen.outside.kubeconfigOf(u.name)
 		}
 	}
+	rotations := map[string]*metav1.Time{}
+	for _, u := range newRequest(cluster).Spec.Users {
+		rotations[u.Name] = u.RotateRequestedAt
+	}
 	var all []v1alpha1.ClusterUserStatus
 	for _, name := range slices.Sorted(maps.Keys(has)) {
-		is := v1alpha1.ClusterUserStatus{Name: name, SecretRef: &v1alpha1.SecretReference{
+		is := v1alpha1.ClusterUserStatus{Name: name, LastRotateRequestedAt: rotations[name], SecretRef: &v1alpha1.SecretReference{
 			Namespace: seen.namespace, Name: userSecretName(cluster.Name, name), Key: v1alpha1.SecretKey,
 		}}
 		if access, err := kubeconfig.Parse(has[name]); err == nil && !access.NotAfter.IsZero() {

@@ -225,8 +225,7 @@ func (r *Reconciler) cronTabHandler() handler.EventHandler {
 				r.forget(e.ObjectOld)
 			}
 			priority := 0
-			if e.ObjectOld.GetGeneration() == e.ObjectNew.GetGeneration() &&
-				e.ObjectOld.GetAnnotations()[stablev1.RunRequestedAtAnnotation] == e.ObjectNew.GetAnnotations()[stablev1.RunRequestedAtAnnotation] {
+			if e.ObjectOld.GetGeneration() == e.ObjectNew.GetGeneration() {
 				// Most likely the status changed. Only cleanup waits for that.
 				priority = kube.LowPriority
 			}
@@ -317,19 +316,12 @@ func stripCronTab(object any) (any, error) {
 		Status: full.Status,
 	}
 	slim.Spec.JobTemplate = nil
-	annotations := map[string]string{}
-	if text, found := full.Annotations[stablev1.RunRequestedAtAnnotation]; found {
-		annotations[stablev1.RunRequestedAtAnnotation] = text
-	}
 	if full.Spec.JobTemplate != nil {
 		raw, err := json.Marshal(full.Spec.JobTemplate)
 		if err != nil {
 			return nil, fmt.Errorf("strip CronTab %s/%s: %w", full.Namespace, full.Name, err)
 		}
-		annotations[cachedTemplateAnnotation] = string(raw)
-	}
-	if len(annotations) > 0 {
-		slim.Annotations = annotations
+		slim.Annotations = map[string]string{cachedTemplateAnnotation: string(raw)}
 	}
 	return slim, nil
 }

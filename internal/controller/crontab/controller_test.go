@@ -132,7 +132,7 @@ func TestManagerRunsEverySecond(t *testing.T) {
 	}
 	harness.Eventually(t, "three of them are kept", func() bool { return len(f.jobs()) == 3 && f.Object().Status.ActiveCount == 0 })
 	f.update(withRequest("2026-03-04T12:00:00Z"))
-	harness.Eventually(t, "one runs on demand", func() bool { return f.Object().Status.LastManualRunTime != nil && f.Object().Status.ActiveCount == 1 })
+	harness.Eventually(t, "one runs on demand", func() bool { return f.Object().Status.LastRunRequestedAt != nil && f.Object().Status.ActiveCount == 1 })
 	statuscheck.Verify(t, f.Object())
 }
 

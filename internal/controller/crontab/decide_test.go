@@ -289,10 +289,6 @@ func TestDecide(t *testing.T) {
 			want: decision{Blocked: "11:59:20 on demand", DecidedUntil: "11:59:00", LastScheduled: "11:59:00", Queued: 1, Next: "12:00:00", WakeAt: "12:00:00"},
 		},
 		{
-			name: "an invalid request is ignored", cronTab: newCronTab(withRequest("now")), now: "11:59:30",
-			want: decision{DecidedUntil: "11:59:00", LastScheduled: "11:59:00", Next: "12:00:00", WakeAt: "12:00:00"},
-		},
-		{
 			name: "Jobs over the history limits are deleted", cronTab: newCronTab(), now: "11:59:30",
 			seen: func(c *stablev1.CronTab) observation {
 				var jobs []*batchv1.Job

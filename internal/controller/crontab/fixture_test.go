@@ -320,7 +320,12 @@ func withDeadline(seconds int64) mutation {
 func withSuspend(c *stablev1.CronTab) { c.Spec.Suspend = ptr.To(true) }
 
 func withRequest(text string) mutation {
-	return func(c *stablev1.CronTab) { c.Annotations = map[string]string{stablev1.RunRequestedAtAnnotation: text} }
+	return func(c *stablev1.CronTab) {
+		c.Spec.RunRequestedAt = nil
+		if text != "" {
+			c.Spec.RunRequestedAt = &metav1.Time{Time: must(time.Parse(time.RFC3339, text))}
+		}
+	}
 }
 
 // jobOf returns the Job of a scheduled run, as stored.

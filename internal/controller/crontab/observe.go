@@ -76,8 +76,7 @@ func (o observation) zone() *time.Location {
 func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
 	if r.manual {
 		// After a newer request, this one is not started again.
-		at, _ := requestedTime(cronTab)
-		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(at)
+		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(requestedTime(cronTab))
 	}
 	return !r.at.After(o.recorded.decidedUntil) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
 }
@@ -210,7 +209,7 @@ func progressFromStatus(status *stablev1.CronTabStatus) progress {
 		hash:          status.ScheduleHash,
 		decidedUntil:  fromMetaTime(status.ScheduledUntil),
 		lastScheduled: fromMetaTime(status.LastScheduleTime),
-		lastManual:    fromMetaTime(status.LastManualRunTime),
+		lastManual:    fromMetaTime(status.LastRunRequestedAt),
 		missed:        status.MissedRuns,
 	}
 	for _, scheduled := range status.QueuedTimes {
@@ -224,7 +223,7 @@ func (p progress) writeTo(status *stablev1.CronTabStatus) {
 	status.ScheduleHash = p.hash
 	status.ScheduledUntil = toMetaTime(p.decidedUntil)
 	status.LastScheduleTime = toMetaTime(p.lastScheduled)
-	status.LastManualRunTime = toMetaTime(p.lastManual)
+	status.LastRunRequestedAt = toMetaTime(p.lastManual)
 	status.MissedRuns = p.missed
 	status.QueuedTimes = nil
 	for _, scheduled := range p.queued {

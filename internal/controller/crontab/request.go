@@ -10,26 +10,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// NewRequest returns the value of the annotation that requests a run now. It is later than every earlier request,
-// because a value that was used before starts no run.
-func NewRequest(cronTab *stablev1.CronTab, now time.Time) string {
-	at := now.Truncate(time.Second)
-	requested, _ := requestedTime(cronTab) // zero if it is invalid
-	for _, used := range []time.Time{requested, fromMetaTime(cronTab.Status.LastManualRunTime)} {
-		if !at.After(used) {
-			at = used.Add(time.Second)
-		}
-	}
-	return formatRequest(at)
+// NewRequest returns the value of spec.runRequestedAt that requests a run now.
+func NewRequest(cronTab *stablev1.CronTab, now time.Time) metav1.Time {
+	return kube.NextRequest(now, cronTab.Spec.RunRequestedAt, cronTab.Status.LastRunRequestedAt)
 }
 
 // OpenRequest returns the time of the request whose run has not started yet; zero if there is none. A CronTab has one
 // request at a time: another one would take its place.
 func OpenRequest(cronTab *stablev1.CronTab) time.Time {
-	at, err := requestedTime(cronTab)
-	if err != nil || at.Equal(fromMetaTime(cronTab.Status.LastManualRunTime)) {
+	at := requestedTime(cronTab)
+	if at.Equal(fromMetaTime(cronTab.Status.LastRunRequestedAt)) {
 		return time.Time{}
 	}
 	return at
@@ -58,37 +51,27 @@ func Obstacle(cronTab *stablev1.CronTab) string {
 	return strings.Join(all, ". ")
 }
 
-// formatRequest returns the value of the annotation that requests a run at a time.
+// formatRequest returns the time of a request as users see it, and as the Job of its run has it.
 func formatRequest(at time.Time) string { return at.UTC().Format(time.RFC3339) }
 
-// requestedTime returns the time in the annotation that requests a run, in whole seconds; zero if
-// there is no request.
-func requestedTime(cronTab *stablev1.CronTab) (time.Time, error) {
-	text, found := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]
-	if !found || text == "" {
-		return time.Time{}, nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("annotation %s has the invalid value %q: must be a time in RFC 3339, such as 2026-12-24T18:00:00Z",
-			stablev1.RunRequestedAtAnnotation, text)
-	}
-	return at.Truncate(time.Second), nil
+// requestedTime returns spec.runRequestedAt in whole seconds; zero if there is no request.
+func requestedTime(cronTab *stablev1.CronTab) time.Time {
+	return kube.RequestedAt(cronTab.Spec.RunRequestedAt)
 }
 
 // ignoreInheritedRequest treats the request of a CronTab without a status as answered if it is
 // older than the CronTab: it belonged to an earlier CronTab and came back with a backup or a copy.
 func (p *plan) ignoreInheritedRequest(cronTab *stablev1.CronTab) {
 	// Tolerate a client with a slow clock.
-	if at, err := requestedTime(cronTab); err == nil && !at.IsZero() && at.Before(cronTab.CreationTimestamp.Add(-maxClockSkew)) {
+	if at := requestedTime(cronTab); !at.IsZero() && at.Before(cronTab.CreationTimestamp.Add(-maxClockSkew)) {
 		p.progress.lastManual = at
 	}
 }
 
 // requestedRun returns the run on demand that has not started yet, or nil.
 func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendingRun {
-	at, err := requestedTime(cronTab)
-	if err != nil || at.IsZero() || at.Equal(p.progress.lastManual) {
+	at := requestedTime(cronTab)
+	if at.IsZero() || at.Equal(p.progress.lastManual) {
 		return nil
 	}
 	for _, r := range seen.runs {

@@ -27,8 +27,6 @@ type state struct {
 	slowCreate bool
 	// openRequest is the request that had no run after the last reconcile; zero if there was none.
 	openRequest time.Time
-	// lastInvalidRequest is the invalid request that the last event reported.
-	lastInvalidRequest string
 	// lastBlocked is the due time of the blocked run that the last event reported.
 	lastBlocked time.Time
 	// failure is the last failure that this process has seen, and stuck its last examination of

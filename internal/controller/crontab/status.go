@@ -123,7 +123,7 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 	case seen.schedule.empty && !hasTemplate(cronTab):
 		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "Neither a schedule nor a jobTemplate is set, so nothing can run. Set spec.schedule and spec.jobTemplate")
 	case seen.schedule.empty:
-		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set. To start a run on demand, set the annotation %s", stablev1.RunRequestedAtAnnotation)
+		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set. To start a run on demand, set spec.runRequestedAt to the current time")
 	case isSuspended(cronTab):
 		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true. Only runs on demand start")
 	case p.next.IsZero() && queued == 0 && hadTimes(seen.schedule, p.now):
@@ -221,7 +221,7 @@ func statusOnly(cronTab *stablev1.CronTab, status stablev1.CronTabStatus) *stabl
 // isUrgent reports whether a status update must not wait: somebody may be waiting for it, or it
 // must not be lost.
 func isUrgent(cronTab *stablev1.CronTab, status stablev1.CronTabStatus, p plan, was, is metav1.Condition) bool {
-	return p.scheduleChanged || p.cleanupOverdue || !status.LastManualRunTime.Equal(cronTab.Status.LastManualRunTime) || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
+	return p.scheduleChanged || p.cleanupOverdue || !status.LastRunRequestedAt.Equal(cronTab.Status.LastRunRequestedAt) || was.Status != is.Status || was.Reason != is.Reason || was.ObservedGeneration != is.ObservedGeneration ||
 		len(status.QueuedTimes) != len(cronTab.Status.QueuedTimes)
 }
 
@@ -232,12 +232,6 @@ const lateEventThreshold = time.Minute
 // recordEvents records events about exceptions. A run on time has no event: the Job is the record, and the
 // event would be the third write of the run.
 func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, d actResult) {
-	if _, err := requestedTime(cronTab); err != nil {
-		if text := cronTab.Annotations[stablev1.RunRequestedAtAnnotation]; st.lastInvalidRequest != text {
-			st.lastInvalidRequest = text
-			r.events.Warning(cronTab, stablev1.ReasonInvalidRunRequest, "RequestRun", err.Error())
-		}
-	}
 	if !p.replaced.IsZero() {
 		r.events.Warning(cronTab, stablev1.ReasonRunRequestReplaced, "RequestRun",
 			fmt.Sprintf("The run requested at %s will not start: another was requested before it could", formatRequest(p.replaced)))

@@ -46,7 +46,7 @@ func TestConditions(t *testing.T) {
 		},
 		{
 			name: "on demand only", cronTab: newCronTab(withSchedule("")), now: "11:59:30",
-			ready: [3]string{"True", "NoSchedule", "No schedule is set. To start a run on demand, set the annotation crontab.stable.example.com/run-requested-at"},
+			ready: [3]string{"True", "NoSchedule", "No schedule is set. To start a run on demand, set spec.runRequestedAt to the current time"},
 			valid: [3]string{"True", "NoSchedule", "No schedule is set"},
 		},
 		{

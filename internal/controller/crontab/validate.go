@@ -39,23 +39,17 @@ func Validate(cronTab *stablev1.CronTab) field.ErrorList {
 			all = append(all, mistake.fieldError())
 		}
 	}
-	if _, err := requestedTime(cronTab); err != nil {
-		all = append(all, field.Invalid(requestPath,
-			cronTab.Annotations[stablev1.RunRequestedAtAnnotation], "must be a time in RFC 3339, such as 2026-12-24T18:00:00Z"))
-	}
 	return all
 }
-
-var requestPath = field.NewPath("metadata", "annotations").Key(stablev1.RunRequestedAtAnnotation)
 
 // ValidateChange refuses a request that would take the place of one whose run has not started.
 func ValidateChange(before, after *stablev1.CronTab) field.ErrorList {
 	open := OpenRequest(before)
-	if at, err := requestedTime(after); open.IsZero() || err != nil || at.IsZero() || at.Equal(open) {
+	if at := requestedTime(after); open.IsZero() || at.IsZero() || at.Equal(open) {
 		return nil
 	}
-	return field.ErrorList{field.Forbidden(requestPath, fmt.Sprintf("the run requested at %s has not started yet, and this request would replace it. "+
-		"Wait until status.lastManualRunTime has that time, or remove the annotation to cancel that run", formatRequest(open)))}
+	return field.ErrorList{field.Forbidden(field.NewPath("spec", "runRequestedAt"), fmt.Sprintf("the run requested at %s has not started yet, and this request would replace it. "+
+		"Wait until status.lastRunRequestedAt has that time, or remove the field to cancel that run", formatRequest(open)))}
 }
 
 // fieldError returns the error in the format of the API server, with the position inside a

@@ -89,7 +89,7 @@ var actions = map[action]struct {
 	isRecorded bool
 }{
 	recordEnd:       {isRecorded: true},
-	recordRestart:   {isRecorded: true, reason: v1alpha1.ReasonStopping, message: "The machine is being restarted, as requested by spec.restartedAt"},
+	recordRestart:   {isRecorded: true, reason: v1alpha1.ReasonStopping, message: "The machine is being restarted, as requested by spec.restartRequestedAt"},
 	completeRestart: {isRecorded: true},
 	claim:           {isRecorded: true, do: (*Reconciler).claim},
 	create:          {do: (*Reconciler).create, reason: v1alpha1.ReasonCreating, message: creatingMessage, failed: v1alpha1.ReasonCreateFailed},

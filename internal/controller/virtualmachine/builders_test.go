@@ -73,12 +73,12 @@ func hadServer(vm *v1alpha1.VirtualMachine) {
 	vm.Status.Server = &v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: v1alpha1.ServerRunning, Run: "run-1"}
 }
 
-func restartedAt(at time.Time) change {
-	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartedAt = ptr.To(metav1.NewTime(at)) }
+func restartRequestedAt(at time.Time) change {
+	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartRequestedAt = ptr.To(metav1.NewTime(at)) }
 }
 
 func lastRestart(at time.Time) change {
-	return func(vm *v1alpha1.VirtualMachine) { vm.Status.LastRestartTime = ptr.To(metav1.NewTime(at)) }
+	return func(vm *v1alpha1.VirtualMachine) { vm.Status.LastRestartRequestedAt = ptr.To(metav1.NewTime(at)) }
 }
 
 func pendingRestart(run string) change {

@@ -141,7 +141,7 @@ func readyByPlan(vm *v1alpha1.VirtualMachine, server *backend.Server, p plan, no
 		if server.Ended.Cause == backend.CauseGuestShutdown {
 			is = requested
 		}
-		return is(v1alpha1.ReasonGuestStopped, "%s. spec.restartPolicy is %s; set spec.restartedAt to start it again",
+		return is(v1alpha1.ReasonGuestStopped, "%s. spec.restartPolicy is %s; set spec.restartRequestedAt to start it again",
 			describeEnd(server.Ended), vm.Spec.RestartPolicy)
 	case unreachable:
 		return newCondition(v1alpha1.ConditionReady, metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable,
@@ -252,7 +252,7 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 	}
 	if silence := server.Silence; silence != nil && silence.GaveUp {
 		return not(v1alpha1.ReasonGuestSilent, "The guest has said nothing since the machine was powered on, neither on its serial console nor through its agent, "+
-			"and %d resets did not help. Look at its screen if it has one, check spec.image, and set spec.restartedAt to start it again", silence.Resets)
+			"and %d resets did not help. Look at its screen if it has one, check spec.image, and set spec.restartRequestedAt to start it again", silence.Resets)
 	} else if silence != nil {
 		return not(v1alpha1.ReasonGuestReset, "The guest said nothing for %s, neither on its serial console nor through its agent, and boots again after reset %d",
 			silence.After, silence.Resets)
@@ -289,7 +289,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change requires a restart")
 	if len(server.Pending) > 0 && server.IsOn() {
 		restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionTrue, v1alpha1.ReasonFieldsWait,
-			"Changes of these fields require a restart: %s. Set spec.restartedAt to the current time", strings.Join(server.Pending, ", "))
+			"Changes of these fields require a restart: %s. Set spec.restartRequestedAt to the current time", strings.Join(server.Pending, ", "))
 		if server.PendingReason != "" {
 			restart.Message += ". Not all of them could be applied: " + server.PendingReason
 		}

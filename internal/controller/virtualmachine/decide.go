@@ -7,6 +7,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
@@ -167,7 +168,7 @@ func (p *plan) decideUnknown(vm *v1alpha1.VirtualMachine, observed *observation)
 	return unreachable
 }
 
-// decideRestart returns the action for spec.restartedAt, or "" if there is none.
+// decideRestart returns the action for spec.restartRequestedAt, or "" if there is none.
 func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server) action {
 	pending := vm.Status.PendingRestart
 	switch {
@@ -187,11 +188,11 @@ func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server
 	return ""
 }
 
-// isRestartDue reports whether spec.restartedAt requests a restart now. A machine that never
+// isRestartDue reports whether spec.restartRequestedAt requests a restart now. A machine that never
 // had a server has nothing to restart.
 func isRestartDue(vm *v1alpha1.VirtualMachine, now time.Time) bool {
-	asked, obeyed := vm.Spec.RestartedAt, vm.Status.LastRestartTime
-	return asked != nil && !asked.After(now) && vm.Status.Server != nil && (obeyed == nil || asked.After(obeyed.Time))
+	asked := kube.RequestedAt(vm.Spec.RestartRequestedAt)
+	return !asked.After(now) && vm.Status.Server != nil && asked.After(kube.RequestedAt(vm.Status.LastRestartRequestedAt))
 }
 
 // decidePower returns the action that brings the server to the power state of the spec.
@@ -375,8 +376,8 @@ func (p *plan) nextRequeue(vm *v1alpha1.VirtualMachine, server *backend.Server) 
 	if !p.power.change.IsZero() {
 		pause = earliest(pause, p.power.change.Sub(p.now))
 	}
-	if vm.Spec.RestartedAt != nil {
-		pause = earliest(pause, vm.Spec.RestartedAt.Sub(p.now))
+	if vm.Spec.RestartRequestedAt != nil {
+		pause = earliest(pause, vm.Spec.RestartRequestedAt.Sub(p.now))
 	}
 	if p.schedule != nil && !p.schedule.Again.IsZero() {
 		pause = earliest(pause, max(p.schedule.Again.Sub(p.now), time.Second))

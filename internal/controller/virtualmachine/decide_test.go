@@ -45,15 +45,15 @@ func TestDecide(t *testing.T) {
 		{"the monitor does not answer, to be stopped", newVM(withAction("stopped")), observedServer(newServer(backend.StateUnknown)), plan{action: stop, requeueAfter: taskCheckInterval}},
 		{"the monitor does not answer, being stopped", newVM(withAction("stopped")), observedServer(newServer(backend.StateUnknown, during(backend.TaskStop))), plan{action: wait, requeueAfter: taskCheckInterval}},
 		{"the monitor does not answer, to sleep", newVM(withAction("asleep")), observedServer(newServer(backend.StateUnknown)), plan{action: unreachable, requeueAfter: time.Second}},
-		{"the monitor does not answer, and a restore is asked for", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown)), plan{action: stop, requeueAfter: taskCheckInterval, previous: snapshots.PreviousCreate}},
-		{"the monitor does not answer, and a restore is done", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown, func(s *backend.Server) { s.Restored = "1" })), plan{action: unreachable, requeueAfter: time.Second}},
-		{"the monitor does not answer, and a restore has failed", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown, func(s *backend.Server) {
-			s.FailedRestore = &backend.FailedRestore{Token: "1", Err: backend.ErrNotFound}
+		{"the monitor does not answer, and a restore is asked for", newVM(restoring("a", once, true)), observedServer(newServer(backend.StateUnknown)), plan{action: stop, requeueAfter: taskCheckInterval, previous: snapshots.PreviousCreate}},
+		{"the monitor does not answer, and a restore is done", newVM(restoring("a", once, true)), observedServer(newServer(backend.StateUnknown, func(s *backend.Server) { s.Restored = once })), plan{action: unreachable, requeueAfter: time.Second}},
+		{"the monitor does not answer, and a restore has failed", newVM(restoring("a", once, true)), observedServer(newServer(backend.StateUnknown, func(s *backend.Server) {
+			s.FailedRestore = &backend.FailedRestore{Token: once, Err: backend.ErrNotFound}
 		})), plan{action: unreachable, requeueAfter: time.Second}},
-		{"the monitor does not answer, and there is no snapshot to restore", newVM(restoring("a", "1", true)), unusable(newServer(backend.StateUnknown)), plan{action: unreachable, requeueAfter: time.Second}},
-		{"asleep, but its process has not ended, and a restore is asked for", newVM(restoring("a", "1", true)), observedServer(newServer(backend.StateUnknown, sleeping)), plan{action: unreachable, requeueAfter: time.Second, previous: snapshots.PreviousCreate}},
+		{"the monitor does not answer, and there is no snapshot to restore", newVM(restoring("a", once, true)), unusable(newServer(backend.StateUnknown)), plan{action: unreachable, requeueAfter: time.Second}},
+		{"asleep, but its process has not ended, and a restore is asked for", newVM(restoring("a", once, true)), observedServer(newServer(backend.StateUnknown, sleeping)), plan{action: unreachable, requeueAfter: time.Second, previous: snapshots.PreviousCreate}},
 		{"asleep, but its process has not ended, to be stopped", newVM(withAction("stopped")), observedServer(newServer(backend.StateUnknown, sleeping)), plan{action: unreachable, requeueAfter: time.Second}},
-		{"asleep, but its process has not ended, and a restart is asked for", newVM(hadServer, restartedAt(noon)), observedServer(newServer(backend.StateUnknown, sleeping)), plan{action: unreachable, requeueAfter: time.Second}},
+		{"asleep, but its process has not ended, and a restart is asked for", newVM(hadServer, restartRequestedAt(noon)), observedServer(newServer(backend.StateUnknown, sleeping)), plan{action: unreachable, requeueAfter: time.Second}},
 
 		{"being created", newVM(), observedServer(newServer(backend.StateAbsent, during(backend.TaskCreate))), plan{action: wait, requeueAfter: taskCheckInterval}},
 		{"being started, and it is to be stopped", newVM(withAction("stopped")), observedServer(newServer(stopped, during(backend.TaskStart))), plan{action: wait, requeueAfter: taskCheckInterval}},
@@ -61,9 +61,9 @@ func TestDecide(t *testing.T) {
 		{"no node can take it, and it is to be stopped", newVM(withAction("stopped")), observedServer(newServer(stopped, blocked(false))), plan{action: stop}},
 		{"no node can take it, and it is to sleep", newVM(withAction("asleep")), observedServer(newServer(stopped, blocked(false))), plan{action: stop}},
 		{"no node can take it, and it is smaller now", newVM(smaller), observedServer(newServer(stopped, blocked(false))), plan{action: stop}},
-		{"no node can take it, and a restart is asked for", newVM(hadServer, restartedAt(noon)), observedServer(newServer(stopped, blocked(false))), plan{action: recordRestart}},
-		{"no node can take it, and a restart is under way", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, blocked(false))), plan{action: stop}},
-		{"no node can take what a restart has started", newVM(hadServer, restartedAt(noon), pendingRestart("run-0")), observedServer(newServer(stopped, blocked(false))), plan{action: wait, requeueAfter: taskCheckInterval}},
+		{"no node can take it, and a restart is asked for", newVM(hadServer, restartRequestedAt(noon)), observedServer(newServer(stopped, blocked(false))), plan{action: recordRestart}},
+		{"no node can take it, and a restart is under way", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, blocked(false))), plan{action: stop}},
+		{"no node can take what a restart has started", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-0")), observedServer(newServer(stopped, blocked(false))), plan{action: wait, requeueAfter: taskCheckInterval}},
 		{"no node can take it, and it is deleted", newVM(deleted), observedServer(newServer(stopped, blocked(false))), plan{action: remove}},
 		{"it wakes, and no node can take it", newVM(), observedServer(newServer(stopped, blocked(true))), plan{action: wait, requeueAfter: taskCheckInterval}},
 		{"it wakes, no node can take it, and it is to sleep", newVM(withAction("asleep")), observedServer(newServer(stopped, blocked(true))), plan{action: wait, requeueAfter: taskCheckInterval}},
@@ -100,7 +100,7 @@ func TestDecide(t *testing.T) {
 		{"powered off, to sleep", newVM(withAction("asleep")), observedServer(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{action: stop}},
 		{"off, and a restore waits that is not wanted", newVM(withAction("stopped")), observedServer(newServer(stopped, restoreWaits)), plan{action: withdraw}},
 		{"asleep, and a restore waits that is not wanted", newVM(withAction("asleep")), observedServer(newServer(asleep, restoreWaits)), plan{action: withdraw}},
-		{"asleep, and a restart is asked for", newVM(hadServer, withAction("asleep"), restartedAt(noon)), observedServer(newServer(asleep)), plan{action: keep}},
+		{"asleep, and a restart is asked for", newVM(hadServer, withAction("asleep"), restartRequestedAt(noon)), observedServer(newServer(asleep)), plan{action: keep}},
 
 		{"the memory was changed", newVM(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Resource.Memory = resource.MustParse("2Gi") }), observedServer(newServer(running)), plan{action: reconfigure}},
 		{"the policy was changed", newVM(policy("Never")), observedServer(newServer(running)), plan{action: keep}},
@@ -122,26 +122,27 @@ func TestDecide(t *testing.T) {
 		{"could not be created, and it is time", newVM(failed(1, "run-1", 0)), observedServer(newServer(backend.StateAbsent, endedBy(backend.CauseCreateFailed))), plan{action: create, nextAttempt: noon}},
 		{"failures are about to be forgotten", newVM(failed(1, "run-0", -time.Minute)), observedServer(newServer(running)), plan{action: keep, nextAttempt: noon.Add(-time.Minute), requeueAfter: stableRun - time.Minute}},
 
-		{"a restart is asked for", newVM(hadServer, restartedAt(noon)), observedServer(newServer(running)), plan{action: recordRestart}},
-		{"a restart is asked for at a later time", newVM(hadServer, restartedAt(noon.Add(time.Hour))), observedServer(newServer(running)), plan{action: keep, requeueAfter: time.Hour}},
-		{"a restart is asked for at a later time, of a guest that stays off", newVM(hadServer, policy("OnFailure"), restartedAt(noon.Add(time.Hour))), observedServer(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{action: leaveStopped, requeueAfter: time.Hour}},
-		{"a restart is asked for at a later time, before the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartedAt(noon.Add(time.Second))), observedServer(newServer(stopped, endedBy(backend.CauseHost))), plan{action: backOff, nextAttempt: noon.Add(time.Minute), requeueAfter: time.Second}},
-		{"a restart is asked for at a later time, after the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartedAt(noon.Add(time.Hour))), observedServer(newServer(stopped, endedBy(backend.CauseHost))), plan{action: backOff, nextAttempt: noon.Add(time.Minute), requeueAfter: time.Minute}},
-		{"a restart was asked for before there was a server", newVM(restartedAt(noon)), observedServer(nil), plan{action: create}},
-		{"a restart was obeyed", newVM(hadServer, restartedAt(noon), lastRestart(noon)), observedServer(newServer(running)), plan{action: keep}},
-		{"a restart is under way", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), observedServer(newServer(running)), plan{action: stop}},
-		{"the first half of a restart is done", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, endedBy(backend.CauseRequested))), plan{action: start}},
-		{"the guest was faster than the restart", newVM(hadServer, restartedAt(noon), pendingRestart("run-1"), policy("Never")), observedServer(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{action: start}},
-		{"a restart cannot be completed", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, attempt(backend.CauseStartFailed))), plan{action: recordEnd, nextAttempt: noon.Add(first), requeueAfter: first}},
-		{"a restart cannot be completed, counted", newVM(hadServer, restartedAt(noon), pendingRestart("run-1"), failed(1, "attempt-1", time.Second)), observedServer(newServer(stopped, attempt(backend.CauseStartFailed))), plan{action: backOff, nextAttempt: noon.Add(time.Second), requeueAfter: time.Second}},
-		{"a restart cannot be completed, counted, and it is time", newVM(hadServer, restartedAt(noon), pendingRestart("run-1"), failed(1, "attempt-1", 0)), observedServer(newServer(stopped, attempt(backend.CauseStartFailed))), plan{action: start, nextAttempt: noon}},
-		{"a restart, and the memory was lost", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, attempt(backend.CauseMemoryLost))), plan{action: recordEnd, nextAttempt: noon, requeueAfter: time.Second}},
-		{"a restart of a guest that crashes meanwhile", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, endedBy(backend.CauseGuestPanic))), plan{action: start}},
-		{"a restart is asked for, and the monitor does not answer", newVM(hadServer, restartedAt(noon)), observedServer(newServer(backend.StateUnknown)), plan{action: recordRestart}},
-		{"a restart is under way, and the monitor does not answer", newVM(hadServer, restartedAt(noon), pendingRestart("run-1")), observedServer(newServer(backend.StateUnknown)), plan{action: stop, requeueAfter: taskCheckInterval}},
-		{"a restart is done, and the monitor does not answer yet", newVM(hadServer, restartedAt(noon), pendingRestart("run-0")), observedServer(newServer(backend.StateUnknown)), plan{action: unreachable, requeueAfter: time.Second}},
-		{"a restart is done", newVM(hadServer, restartedAt(noon), pendingRestart("run-0")), observedServer(newServer(running)), plan{action: completeRestart}},
-		{"a restart while it is to be stopped", newVM(hadServer, restartedAt(noon), pendingRestart("run-1"), withAction("stopped")), observedServer(newServer(stopped)), plan{action: completeRestart}},
+		{"a restart is asked for", newVM(hadServer, restartRequestedAt(noon)), observedServer(newServer(running)), plan{action: recordRestart}},
+		{"a restart is asked for at a later time", newVM(hadServer, restartRequestedAt(noon.Add(time.Hour))), observedServer(newServer(running)), plan{action: keep, requeueAfter: time.Hour}},
+		{"a restart is asked for at a later time, of a guest that stays off", newVM(hadServer, policy("OnFailure"), restartRequestedAt(noon.Add(time.Hour))), observedServer(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{action: leaveStopped, requeueAfter: time.Hour}},
+		{"a restart is asked for at a later time, before the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartRequestedAt(noon.Add(time.Second))), observedServer(newServer(stopped, endedBy(backend.CauseHost))), plan{action: backOff, nextAttempt: noon.Add(time.Minute), requeueAfter: time.Second}},
+		{"a restart is asked for at a later time, after the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartRequestedAt(noon.Add(time.Hour))), observedServer(newServer(stopped, endedBy(backend.CauseHost))), plan{action: backOff, nextAttempt: noon.Add(time.Minute), requeueAfter: time.Minute}},
+		{"a restart was asked for before there was a server", newVM(restartRequestedAt(noon)), observedServer(nil), plan{action: create}},
+		{"a restart with a part of a second was obeyed", newVM(hadServer, restartRequestedAt(noon.Add(time.Millisecond)), lastRestart(noon)), observedServer(newServer(running)), plan{action: keep}},
+		{"a restart was obeyed", newVM(hadServer, restartRequestedAt(noon), lastRestart(noon)), observedServer(newServer(running)), plan{action: keep}},
+		{"a restart is under way", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(running)), plan{action: stop}},
+		{"the first half of a restart is done", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, endedBy(backend.CauseRequested))), plan{action: start}},
+		{"the guest was faster than the restart", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1"), policy("Never")), observedServer(newServer(stopped, endedBy(backend.CauseGuestShutdown))), plan{action: start}},
+		{"a restart cannot be completed", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, attempt(backend.CauseStartFailed))), plan{action: recordEnd, nextAttempt: noon.Add(first), requeueAfter: first}},
+		{"a restart cannot be completed, counted", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1"), failed(1, "attempt-1", time.Second)), observedServer(newServer(stopped, attempt(backend.CauseStartFailed))), plan{action: backOff, nextAttempt: noon.Add(time.Second), requeueAfter: time.Second}},
+		{"a restart cannot be completed, counted, and it is time", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1"), failed(1, "attempt-1", 0)), observedServer(newServer(stopped, attempt(backend.CauseStartFailed))), plan{action: start, nextAttempt: noon}},
+		{"a restart, and the memory was lost", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, attempt(backend.CauseMemoryLost))), plan{action: recordEnd, nextAttempt: noon, requeueAfter: time.Second}},
+		{"a restart of a guest that crashes meanwhile", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, endedBy(backend.CauseGuestPanic))), plan{action: start}},
+		{"a restart is asked for, and the monitor does not answer", newVM(hadServer, restartRequestedAt(noon)), observedServer(newServer(backend.StateUnknown)), plan{action: recordRestart}},
+		{"a restart is under way, and the monitor does not answer", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(backend.StateUnknown)), plan{action: stop, requeueAfter: taskCheckInterval}},
+		{"a restart is done, and the monitor does not answer yet", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-0")), observedServer(newServer(backend.StateUnknown)), plan{action: unreachable, requeueAfter: time.Second}},
+		{"a restart is done", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-0")), observedServer(newServer(running)), plan{action: completeRestart}},
+		{"a restart while it is to be stopped", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1"), withAction("stopped")), observedServer(newServer(stopped)), plan{action: completeRestart}},
 
 		{"deleted", newVM(deleted), observedServer(newServer(running)), plan{action: remove}},
 		{"deleted, but the finalizer is that of another driver", newVM(deleted, hadServer), observation{err: errConflict}, plan{action: refuse}},
@@ -177,7 +178,7 @@ func TestNoActionForgetsARestart(t *testing.T) {
 						if cause != "" && !server.IsOn() {
 							endedBy(cause)(server)
 						}
-						vm := newVM(hadServer, action, history, restartedAt(noon.Add(time.Second)))
+						vm := newVM(hadServer, action, history, restartRequestedAt(noon.Add(time.Second)))
 						got := decide(vm, observedServer(server), noon)
 						if verdicts[got.action] = got.requeueAfter; got.requeueAfter <= 0 || got.requeueAfter > time.Second {
 							t.Fatalf("%s: state %s, task %q, ended by %q: it is requeued after %v, want 1 s at most", got.action, state, task, cause, got.requeueAfter)

@@ -57,7 +57,7 @@ func TestStories(t *testing.T) {
 	hasRestarted := func(w *fixture) bool { return w.Object().Status.Restarts == 1 }
 	hasRunTwice := func(w *fixture) bool {
 		status := w.Object().Status
-		return status.LastRestartTime != nil && status.Server.Run == "run-2"
+		return status.LastRestartRequestedAt != nil && status.Server.Run == "run-2"
 	}
 	table := stories.Table[*fixture]{New: startFixture, Steps: 12, Always: (*fixture).expectOneServer, Finish: func(w *fixture) {
 		w.reconcileUntilStable()
@@ -79,7 +79,7 @@ func TestStories(t *testing.T) {
 			v1alpha1.ReasonGuestReady, hasRestarted,
 		},
 		{
-			"a restart was asked for", createReady, func(w *fixture) { w.Change(restartedAt(w.Clock.Now())) },
+			"a restart was asked for", createReady, func(w *fixture) { w.Change(restartRequestedAt(w.Clock.Now())) },
 			v1alpha1.ReasonGuestReady, hasRunTwice,
 		},
 		{"it was stopped", createReady, func(w *fixture) { w.Change(withAction(v1alpha1.ActionStopped)) }, v1alpha1.ReasonStopped, nil},

@@ -67,7 +67,7 @@ func TestIdleMachineSleeps(t *testing.T) {
 		{"it is to be asleep in any case", newVM(old, idle(half, true), withAction(v1alpha1.ActionAsleep)), asleepSince(ago(time.Hour), wakes, false), sleep, "spec.action", time.Time{}},
 		{"spec.idle was removed", newVM(old), asleepSince(ago(time.Hour), wakes, false), start, "spec.action", time.Time{}},
 		{"it slept as requested, and is to be active", newVM(old, idle(half, true)), asleepSince(ago(time.Hour), backend.SleepOptions{}, false), start, "spec.action", time.Time{}},
-		{"it is to be restarted when it is awake", newVM(old, idle(half, true), hadServer, restartedAt(noon)), asleepSince(ago(time.Hour), wakes, false), keep, byIdle, time.Time{}},
+		{"it is to be restarted when it is awake", newVM(old, idle(half, true), hadServer, restartRequestedAt(noon)), asleepSince(ago(time.Hour), wakes, false), keep, byIdle, time.Time{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := decide(test.vm, observedServer(test.server), noon)
@@ -110,7 +110,7 @@ func TestIdle(t *testing.T) {
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
 	w.expectCalls("Sleep")
-	want := "The machine is asleep, as requested by spec.idle. It wakes when someone connects to it, or when spec.wokenAt is set to the current time"
+	want := "The machine is asleep, as requested by spec.idle. It wakes when someone connects to it, or when spec.wakeRequestedAt is set to the current time"
 	if got := w.Object().Status.Reason; got != want {
 		t.Errorf("the reason is %q, want %q", got, want)
 	}

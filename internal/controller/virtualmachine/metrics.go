@@ -320,7 +320,7 @@ func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, obs
 		createdSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(after.CreationTimestamp.Time, r.created[after.UID]))
 		delete(r.created, after.UID)
 	}
-	first := after.Status.Restarts == 0 && after.Status.LastRestartTime == nil
+	first := after.Status.Restarts == 0 && after.Status.LastRestartRequestedAt == nil
 	ran := func(vm *v1alpha1.VirtualMachine) bool { return vm.Status.Server != nil && vm.Status.Server.Run != "" }
 	if first && !ran(before) && ran(after) {
 		runningSeconds.WithLabelValues(observed.name).Observe(age)

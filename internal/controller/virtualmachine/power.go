@@ -35,12 +35,12 @@ type power struct {
 
 // powerOf returns the power state that vm should have, whose server is nil if there is none. spec.action comes first. While it is
 // active, the last time of spec.powerSchedule decides, unless it is suspended. It needs no record of what was done at which time: a
-// manager that was away does what the last time says. spec.wokenAt, and the creation of vm, are like a time to wake. A machine that
+// manager that was away does what the last time says. spec.wakeRequestedAt, and the creation of vm, are like a time to wake. A machine that
 // would be active then sleeps if spec.idle wants it to.
 func powerOf(vm *v1alpha1.VirtualMachine, server *backend.Server, now time.Time) power {
 	p := power{wanted: vm.Spec.Action, by: "spec.action"}
 	awake := vm.CreationTimestamp.Time
-	switch woken := ptr.Deref(vm.Spec.WokenAt, metav1.Time{}).Time; {
+	switch woken := ptr.Deref(vm.Spec.WakeRequestedAt, metav1.Time{}).Time; {
 	case vm.Spec.PowerSchedule == nil && vm.Spec.Idle == nil:
 		return p
 	case woken.After(now):
@@ -85,7 +85,7 @@ func (p *power) sleepIfIdle(idle *v1alpha1.VirtualMachineIdle, server *backend.S
 	wakes := ptr.Deref(idle.WakeOnConnection, true)
 	switch asleep := server.Asleep; {
 	case asleep != nil:
-		// spec.wokenAt has whole seconds.
+		// spec.wakeRequestedAt has whole seconds.
 		isWoken := asleep.Wanted && wakes || !awake.Before(asleep.Since.Truncate(time.Second))
 		if !asleep.Idle || isWoken {
 			return
@@ -118,13 +118,13 @@ func soonest(a, b time.Time) time.Time {
 func (p *power) whenAwake() string {
 	switch {
 	case p.by == byIdle && p.sleep.WakeOnConnection:
-		return "when someone connects to it, or when spec.wokenAt is set to the current time"
+		return "when someone connects to it, or when spec.wakeRequestedAt is set to the current time"
 	case p.by == byIdle:
-		return "when spec.wokenAt is set to the current time"
+		return "when spec.wakeRequestedAt is set to the current time"
 	case p.by != bySchedule:
 		return "when spec.action is active"
 	case p.nextWake.IsZero():
-		return "when spec.wokenAt is set to the current time"
+		return "when spec.wakeRequestedAt is set to the current time"
 	}
 	return "at " + timestamp(p.nextWake)
 }

@@ -25,7 +25,7 @@ func working(vm *v1alpha1.VirtualMachine) { scheduled("0 8 * * MON-FRI", "0 19 *
 func suspended(vm *v1alpha1.VirtualMachine) { vm.Spec.PowerSchedule.Suspend = true }
 
 func woken(at time.Time) change {
-	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.WokenAt = ptr.To(metav1.NewTime(at)) }
+	return func(vm *v1alpha1.VirtualMachine) { vm.Spec.WakeRequestedAt = ptr.To(metav1.NewTime(at)) }
 }
 
 func createdAt(at time.Time) change {

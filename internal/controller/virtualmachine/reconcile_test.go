@@ -111,7 +111,7 @@ func TestRestartOnRequestHappensOnce(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
 	at := metav1.NewTime(w.Clock.Now()).Rfc3339Copy()
-	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartedAt = &at })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.RestartRequestedAt = &at })
 	w.reconcileUntilStable()
 	w.expectCalls("Stop", "Start")
 	w.backend.Boot(w.uid())
@@ -120,7 +120,7 @@ func TestRestartOnRequestHappensOnce(t *testing.T) {
 	w.Restart()
 	w.reconcileUntilStable()
 	w.expectCalls()
-	if got := w.Object().Status; !got.LastRestartTime.Equal(&at) || got.PendingRestart != nil || got.Restarts != 0 {
+	if got := w.Object().Status; !got.LastRestartRequestedAt.Equal(&at) || got.PendingRestart != nil || got.Restarts != 0 {
 		t.Errorf("status after the restart: %+v", got)
 	}
 }
@@ -139,7 +139,7 @@ func TestRestartAtALaterTimeStartsAGuestThatIsOff(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := newFixture(t)
 			at := metav1.NewTime(w.Clock.Now().Add(250 * time.Second)).Rfc3339Copy()
-			w.createReady(policy(test.policy), restartedAt(at.Time))
+			w.createReady(policy(test.policy), restartRequestedAt(at.Time))
 			for range test.crashes {
 				if failure := w.Object().Status.StartFailure; failure != nil {
 					w.Clock.SetTime(failure.RetryAfter.Time)
@@ -157,7 +157,7 @@ func TestRestartAtALaterTimeStartsAGuestThatIsOff(t *testing.T) {
 			w.reconcileUntilStable()
 			w.expectCalls("Start")
 			w.expect(v1alpha1.PhaseActive, isFalse, v1alpha1.ReasonGuestBooting)
-			if got := w.Object().Status; !got.LastRestartTime.Equal(&at) || got.StartFailure != nil {
+			if got := w.Object().Status; !got.LastRestartRequestedAt.Equal(&at) || got.StartFailure != nil {
 				t.Errorf("status after the restart: %+v", got)
 			}
 		})
@@ -396,7 +396,7 @@ func TestReconfigure(t *testing.T) {
 	if condition.Status != isTrue || !strings.Contains(condition.Message, "resource.cpu") {
 		t.Errorf("RestartRequired: %+v", condition)
 	}
-	w.Change(restartedAt(w.Clock.Now()))
+	w.Change(restartRequestedAt(w.Clock.Now()))
 	w.reconcileUntilStable()
 	w.expectCalls("Stop", "Start")
 	if !meta.IsStatusConditionFalse(w.Object().Status.Conditions, v1alpha1.ConditionRestartRequired) {
@@ -470,7 +470,7 @@ func TestSecretOfCloudInit(t *testing.T) {
 	w.Do(w.Client.Delete(t.Context(), secret))
 	restarted := func(synchronized string) {
 		t.Helper()
-		w.Change(restartedAt(w.Clock.Now()))
+		w.Change(restartRequestedAt(w.Clock.Now()))
 		w.reconcileUntilStable()
 		w.backend.Boot(w.uid())
 		w.reconcileUntilStable()

@@ -40,8 +40,8 @@ func restoreOf(vm *v1alpha1.VirtualMachine, observed *observation) *snapshots.Re
 		Grace: gracePeriod(vm),
 	}
 	if spec := vm.Spec.Restore; spec != nil {
-		r.Spec = ptr.To(snapshots.RestoreSpec(*spec))
-		r.Begun = observed.server != nil && observed.server.Restoring != "" && observed.server.Restoring == spec.RequestedAt
+		r.Spec = &snapshots.RestoreSpec{Snapshot: spec.Snapshot, Token: kube.RequestToken(&spec.RequestedAt), KeepCurrent: spec.KeepCurrent}
+		r.Begun = observed.server != nil && observed.server.Restoring != "" && observed.server.Restoring == r.Spec.Token
 	}
 	return r
 }
@@ -52,7 +52,7 @@ func doneOf(status *v1alpha1.VirtualMachineRestoreStatus) *snapshots.Done {
 		return nil
 	}
 	return &snapshots.Done{
-		RequestedAt: status.RequestedAt, Snapshot: status.Snapshot, Previous: status.Previous,
+		Token: kube.RequestToken(&status.RequestedAt), Snapshot: status.Snapshot, Previous: status.Previous,
 		Failed: status.Result == v1alpha1.RestoreFailed, Message: status.Message,
 	}
 }
@@ -99,7 +99,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 	observed.restore.memory = wakes && named != nil && named.Status.MemorySize != nil && (observed.server.IsOn() || observed.server.State == backend.StateAsleep)
 	if restore.IsDue(r.clock.Now()) {
 		observed.restore.request = &backend.Restore{
-			Token:    restore.Spec.RequestedAt,
+			Token:    restore.Spec.Token,
 			Snapshot: backend.SnapshotIdentity{UID: named.UID, Namespace: named.Namespace, Name: named.Name},
 			Memory:   wakes,
 		}
@@ -109,7 +109,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 
 // isRestored reports whether the driver has done the restore of spec.restore.
 func isRestored(vm *v1alpha1.VirtualMachine, observed *observation) bool {
-	return vm.Spec.Restore != nil && observed.server != nil && observed.server.Restored == vm.Spec.Restore.RequestedAt
+	return vm.Spec.Restore != nil && observed.server != nil && observed.server.Restored == kube.RequestToken(&vm.Spec.Restore.RequestedAt)
 }
 
 // failedRestore returns why the driver has not done the restore of spec.restore; nil if it has not failed.
@@ -117,7 +117,7 @@ func failedRestore(vm *v1alpha1.VirtualMachine, observed *observation) error {
 	if vm.Spec.Restore == nil || observed.server == nil || isRestored(vm, observed) {
 		return nil
 	}
-	if failed := observed.server.FailedRestore; failed != nil && failed.Token == vm.Spec.Restore.RequestedAt {
+	if failed := observed.server.FailedRestore; failed != nil && failed.Token == kube.RequestToken(&vm.Spec.Restore.RequestedAt) {
 		return failed.Err
 	}
 	return nil
@@ -173,7 +173,7 @@ func summarizeRestore(vm *v1alpha1.VirtualMachine, observed *observation, p plan
 		return
 	}
 	if failed := failedRestore(vm, observed); asksForRestore(vm) && observed.err == nil && (failed != nil || isRestored(vm, observed)) {
-		status.Restore = newRestoreStatus(restoreOf(vm, observed), failed, p.now)
+		status.Restore = newRestoreStatus(vm, restoreOf(vm, observed), failed, p.now)
 	}
 	is := restoredCondition(vm, observed, p, err, status)
 	is.ObservedGeneration, is.LastTransitionTime = vm.Generation, metav1.NewTime(p.now)
@@ -181,14 +181,14 @@ func summarizeRestore(vm *v1alpha1.VirtualMachine, observed *observation, p plan
 }
 
 // newRestoreStatus returns the result of a restore that has ended.
-func newRestoreStatus(r *snapshots.Restore, failed error, now time.Time) *v1alpha1.VirtualMachineRestoreStatus {
+func newRestoreStatus(vm *v1alpha1.VirtualMachine, r *snapshots.Restore, failed error, now time.Time) *v1alpha1.VirtualMachineRestoreStatus {
 	result, message := v1alpha1.RestoreSucceeded, ""
 	if failed != nil {
 		result, message = v1alpha1.RestoreFailed, failed.Error()
 	}
 	done := r.End(failed != nil, message)
 	return &v1alpha1.VirtualMachineRestoreStatus{
-		RequestedAt: done.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: result, Message: done.Message,
+		RequestedAt: vm.Spec.Restore.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: result, Message: done.Message,
 		CompletedAt: ptr.To(metav1.NewTime(now).Rfc3339Copy()),
 	}
 }
@@ -197,7 +197,7 @@ func newRestoreStatus(r *snapshots.Restore, failed error, now time.Time) *v1alph
 func restoredCondition(vm *v1alpha1.VirtualMachine, observed *observation, p plan, err error, status *v1alpha1.VirtualMachineStatus) metav1.Condition {
 	r := restoreOf(vm, observed)
 	r.Done = doneOf(status.Restore)
-	isOver := r.Done != nil && r.Done.RequestedAt == r.Spec.RequestedAt
+	isOver := r.Done != nil && r.Done.Token == r.Spec.Token
 	if !isOver && (observed.err != nil || !vm.DeletionTimestamp.IsZero()) {
 		if before := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionRestored); before != nil {
 			return *before

@@ -16,13 +16,30 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
+
+// The times of requests.
+const (
+	once   = "2026-11-25T18:00:01Z"
+	twice  = "2026-11-25T18:00:02Z"
+	thrice = "2026-11-25T18:00:03Z"
+)
+
+// timeOf returns the time of a text.
+func timeOf(text string) metav1.Time {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		panic(err)
+	}
+	return metav1.NewTime(at)
+}
 
 // restoring sets spec.restore.
 func restoring(snapshot, requested string, keep bool) change {
 	return func(vm *v1alpha1.VirtualMachine) {
-		vm.Spec.Restore = &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: requested, KeepCurrent: ptr.To(keep)}
+		vm.Spec.Restore = &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: timeOf(requested), KeepCurrent: ptr.To(keep)}
 	}
 }
 
@@ -63,7 +80,7 @@ func (w *fixture) expectRestored(reason, says string) {
 func TestRestore(t *testing.T) {
 	w := newFixture(t)
 	w.createReady()
-	w.Change(restoring("a", "1", true))
+	w.Change(restoring("a", once, true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "there is no VirtualMachineSnapshot")
 	w.snapshot("a", "vm")
@@ -92,7 +109,7 @@ func TestRestore(t *testing.T) {
 	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	done := w.Object().Status.Restore
-	if done == nil || done.Result != v1alpha1.RestoreSucceeded || done.RequestedAt != "1" || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
+	if done == nil || done.Result != v1alpha1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
 		t.Errorf("the result is %+v", done)
 	}
 	if events := w.events(); !slices.Equal(events, []string{"Normal " + v1alpha1.ReasonRestored}) {
@@ -105,7 +122,7 @@ func TestRestore(t *testing.T) {
 	if meta.FindStatusCondition(w.Object().Status.Conditions, v1alpha1.ConditionRestored) != nil {
 		t.Error("there is a condition without spec.restore")
 	}
-	w.Change(restoring("a", "1", true))
+	w.Change(restoring("a", once, true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, "")
 	w.expectCalls()
@@ -122,7 +139,7 @@ func TestRestoreOfMemory(t *testing.T) {
 		backend.Source{Server: backend.Identity{UID: vm.UID, Name: vm.Name}, Memory: true}))
 	taken.Status.MemorySize = resource.NewQuantity(1<<20, resource.BinarySI)
 	w.Do(w.Client.Status().Update(t.Context(), &taken))
-	w.Change(restoring("a", "1", true))
+	w.Change(restoring("a", once, true))
 	w.reconcileUntilStable()
 	if previous := w.previous(); len(previous) != 1 || !previous[0].Spec.Memory {
 		t.Errorf("the present state is kept in %+v, want memory, too", previous)
@@ -143,7 +160,7 @@ func TestRestoreOfMemory(t *testing.T) {
 
 	w.Change(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Action = v1alpha1.ActionStopped
-		restoring("a", "2", true)(vm)
+		restoring("a", twice, true)(vm)
 	})
 	w.reconcileUntilStable()
 	if previous := w.previous(); len(previous) != 2 || previous[0].Spec.Memory == previous[1].Spec.Memory {
@@ -164,7 +181,7 @@ func TestRestoreThatFails(t *testing.T) {
 	w.createReady()
 	w.snapshot("a", "vm")
 	w.backend.FailRestore(errors.New("no space left"))
-	w.Change(restoring("a", "1", false))
+	w.Change(restoring("a", once, false))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestoreFailed, "no space left")
 	w.Pass(time.Hour)
@@ -176,7 +193,7 @@ func TestRestoreThatFails(t *testing.T) {
 	if events := w.events(); !slices.Contains(events, "Warning "+v1alpha1.ReasonRestoreFailed) {
 		t.Errorf("events: %v", events)
 	}
-	w.Change(restoring("a", "2", false))
+	w.Change(restoring("a", twice, false))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonRestored, "")
 	w.expectCalls("Stop", "RestoreServer", "Start")
@@ -186,7 +203,7 @@ func TestRestoreThatFails(t *testing.T) {
 func TestRestoreThatWaits(t *testing.T) {
 	w := newFixture(t)
 	w.backend.Hold(backend.TaskCreate)
-	w.create(restoring("foreign", "1", true))
+	w.create(restoring("foreign", once, true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonMachineNotCreated, "")
 	w.backend.Release(backend.TaskCreate)
@@ -198,14 +215,14 @@ func TestRestoreThatWaits(t *testing.T) {
 	w.Do(w.Client.Get(t.Context(), client.ObjectKeyFromObject(s), s))
 	s.Status.Host.ID = "another"
 	w.Do(w.Client.Status().Update(t.Context(), s))
-	w.Change(restoring("elsewhere", "2", true))
+	w.Change(restoring("elsewhere", twice, true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotNotAvailable, "the snapshot elsewhere is on the host")
 	w.expectCalls("Create", "Start")
 
 	w.Change(withAction(v1alpha1.ActionAsleep))
 	w.snapshot("a", "vm")
-	w.Change(restoring("a", "3", true))
+	w.Change(restoring("a", thrice, true))
 	w.reconcileUntilStable()
 	w.expectRestored(v1alpha1.ReasonSnapshotPending, "")
 	first := w.previous()[0].UID
@@ -240,10 +257,10 @@ func TestRestoreThatWaitsForLong(t *testing.T) {
 	w := newFixture(t)
 	w.create(withAction(v1alpha1.ActionStopped))
 	w.snapshot("a", "vm")
-	w.Change(restoring("a", "1", true))
+	w.Change(restoring("a", once, true))
 	w.reconcileUntilStable()
 	w.takeSnapshots()
-	w.backend.DelayRestore(w.uid(), "1") // a driver was asked, and then the manager was away
+	w.backend.DelayRestore(w.uid(), once) // a driver was asked, and then the manager was away
 	kept := w.previous()[0].UID
 	w.Pass(time.Hour)
 	w.reconcileUntilStable()
@@ -258,7 +275,7 @@ func TestRestoreIsWithdrawn(t *testing.T) {
 	w := newFixture(t)
 	w.create(withAction(v1alpha1.ActionStopped))
 	w.reconcileUntilStable()
-	w.backend.DelayRestore(w.uid(), "1")
+	w.backend.DelayRestore(w.uid(), once)
 	w.reconcileUntilStable()
 	w.expectCalls("Create", "RestoreServer")
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonStopped)
@@ -268,7 +285,7 @@ func TestRestoreIsWithdrawn(t *testing.T) {
 
 // A schedule keeps the snapshot that a restore waits for.
 func TestRestoreNeedsItsSnapshot(t *testing.T) {
-	vm := newVM(restoring("a", "1", true))
+	vm := newVM(restoring("a", once, true))
 	in := func(namespace, name string) *v1alpha1.VirtualMachineSnapshot {
 		return &v1alpha1.VirtualMachineSnapshot{
 			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{AllowedNamespaces: []string{vm.Namespace}},
@@ -277,7 +294,7 @@ func TestRestoreNeedsItsSnapshot(t *testing.T) {
 	if !needsSnapshot(vm, in(vm.Namespace, "a")) || needsSnapshot(vm, in(vm.Namespace, "b")) || needsSnapshot(vm, in("other", "a")) {
 		t.Error("the restore does not need its snapshot, or another one")
 	}
-	vm.Status.Restore = &v1alpha1.VirtualMachineRestoreStatus{RequestedAt: "1"}
+	vm.Status.Restore = &v1alpha1.VirtualMachineRestoreStatus{RequestedAt: timeOf(once)}
 	if needsSnapshot(vm, in(vm.Namespace, "a")) {
 		t.Error("a restore that is done needs its snapshot")
 	}
@@ -286,7 +303,7 @@ func TestRestoreNeedsItsSnapshot(t *testing.T) {
 // A driver without snapshots refuses a restore.
 func TestRestoreWithoutSnapshots(t *testing.T) {
 	observed := observation{name: "docker", driver: struct{ Driver }{fake.New(fake.Options{})}, server: &backend.Server{State: backend.StateRunning}}
-	is := restoredCondition(newVM(restoring("a", "1", true)), &observed, plan{}, nil, &v1alpha1.VirtualMachineStatus{})
+	is := restoredCondition(newVM(restoring("a", once, true)), &observed, plan{}, nil, &v1alpha1.VirtualMachineStatus{})
 	if is.Reason != v1alpha1.ReasonInvalidSpec || is.Status != metav1.ConditionFalse || !strings.Contains(is.Message, "the driver docker has no snapshots") {
 		t.Errorf("the condition is %+v", is)
 	}

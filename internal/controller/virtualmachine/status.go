@@ -144,13 +144,13 @@ func summarizeFailures(vm *v1alpha1.VirtualMachine, observed observation, p plan
 func summarizeRestart(vm *v1alpha1.VirtualMachine, observed observation, p plan, status *v1alpha1.VirtualMachineStatus) {
 	switch {
 	case p.action == recordRestart:
-		status.PendingRestart = &v1alpha1.PendingRestart{RequestedAt: *vm.Spec.RestartedAt, Run: observed.server.Run}
+		status.PendingRestart = &v1alpha1.PendingRestart{RequestedAt: *vm.Spec.RestartRequestedAt, Run: observed.server.Run}
 	case p.action == completeRestart:
-		status.LastRestartTime = &vm.Status.PendingRestart.RequestedAt
+		status.LastRestartRequestedAt = &vm.Status.PendingRestart.RequestedAt
 		status.PendingRestart = nil
-	case vm.Status.Server == nil && vm.Spec.RestartedAt != nil && !vm.Spec.RestartedAt.After(p.now):
+	case vm.Status.Server == nil && vm.Spec.RestartRequestedAt != nil && !vm.Spec.RestartRequestedAt.After(p.now):
 		// The first start of the server fulfills a restart requested before.
-		status.LastRestartTime = vm.Spec.RestartedAt
+		status.LastRestartRequestedAt = vm.Spec.RestartRequestedAt
 	}
 }
 

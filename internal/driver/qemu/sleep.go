@@ -111,7 +111,7 @@ func (m *machine) describeMemory(ctx context.Context, conn *qmp.Client) (*savedM
 	saved.CPU = l.Processors()
 	if saved.Shape != l.Shape() {
 		return nil, errors.New("the hardware of the machine is not that of its next start, because it got processors or Keelson was upgraded since its start: " +
-			"it can sleep after a restart. Set spec.restartedAt to the current time")
+			"it can sleep after a restart. Set spec.restartRequestedAt to the current time")
 	}
 	ctx, cancel := context.WithTimeout(ctx, savedmemory.Timeout)
 	defer cancel()

@@ -211,7 +211,7 @@ func TestMachineThatCouldNotWakeDoesNotSleep(t *testing.T) {
 	if err == nil || errors.Is(err, backend.ErrInProgress) {
 		t.Fatalf("Sleep after an attempt that failed: %v", err)
 	}
-	if !strings.Contains(err.Error(), "spec.restartedAt") {
+	if !strings.Contains(err.Error(), "spec.restartRequestedAt") {
 		t.Errorf("Sleep: %v", err)
 	}
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run {

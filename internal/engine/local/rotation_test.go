@@ -169,7 +169,7 @@ func TestLongRevokedKubeconfig(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	patch := fmt.Sprintf(`{"metadata": {"annotations": {%q: "1"}}}`, v1alpha1.AnnotationRotateCredentials)
+	const patch = `{"spec": {"rotateRequestedAt": "2026-11-25T18:00:00Z"}}`
 	if err := m.api.Patch(t.Context(), c, client.RawPatch(types.MergePatchType, []byte(patch))); err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func TestLongRevokedKubeconfig(t *testing.T) {
 	}
 	harness.Eventually(t, "the status says what was done", func() bool {
 		err := m.api.Get(t.Context(), client.ObjectKeyFromObject(c), c)
-		return err == nil && c.Status.RotatedCredentials == "1" && c.Status.LastOperation.State == v1alpha1.OperationSucceeded
+		return err == nil && c.Status.LastRotateRequestedAt != nil && c.Status.LastOperation.State == v1alpha1.OperationSucceeded
 	})
 	if c.Status.LastOperation.Type != v1alpha1.OperationRotate {
 		t.Errorf("the last operation is %s", c.Status.LastOperation.Type)

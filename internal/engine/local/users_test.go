@@ -89,7 +89,7 @@ func TestLongUsers(t *testing.T) {
 			t.Errorf("the kubeconfig is rejected: %v", err)
 		}
 	}
-	alice.Rotation = "leaked"
+	alice.RotateRequestedAt = &metav1.Time{Time: time.Unix(1, 0)}
 	m.setUsers(t, alice, bob)
 	second := m.kubeconfigOf(t, "alice", first)
 	harness.Eventually(t, "the earlier kubeconfig is rejected", isRevoked(first))

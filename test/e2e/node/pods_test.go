@@ -278,7 +278,7 @@ func (u *user) awaitOtherRun(t *testing.T, before string) {
 func (u *user) restart(t *testing.T) {
 	t.Helper()
 	before := u.run(t)
-	u.kubectl(t, "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"restartedAt":"`+time.Now().UTC().Format(time.RFC3339)+`"}}`)
+	u.kubectl(t, "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"restartRequestedAt":"`+time.Now().UTC().Format(time.RFC3339)+`"}}`)
 	u.awaitOtherRun(t, before)
 }
 

@@ -118,7 +118,7 @@ func (c *churn) step(t *testing.T) {
 		c.do(t, c.patch(ctx, vm, `{"action":"`+action+`"}`))
 	case n < 77:
 		what = "restarted"
-		c.do(t, c.patch(ctx, vm, `{"restartedAt":"`+time.Now().UTC().Format(time.RFC3339)+`"}`))
+		c.do(t, c.patch(ctx, vm, `{"restartRequestedAt":"`+time.Now().UTC().Format(time.RFC3339)+`"}`))
 	case n < 97:
 		what = c.stepSnapshot(t, vm)
 	case n < 109:

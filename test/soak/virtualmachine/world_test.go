@@ -147,7 +147,7 @@ func (w *world) patch(ctx context.Context, name, spec string) error {
 
 // restore requests to restore a machine from a snapshot.
 func (w *world) restore(ctx context.Context, name, snapshot string) error {
-	spec := fmt.Sprintf(`{"spec":{"restore":{"snapshot":%q,"requestedAt":%q,"keepCurrent":false}}}`, snapshot, time.Now().UTC().Format(time.RFC3339Nano))
+	spec := fmt.Sprintf(`{"spec":{"restore":{"snapshot":%q,"requestedAt":%q,"keepCurrent":false}}}`, snapshot, time.Now().UTC().Format(time.RFC3339))
 	vm, err := w.vms.Patch(ctx, name, types.MergePatchType, []byte(spec), metav1.PatchOptions{})
 	if err == nil {
 		w.counterOf(vm.UID).restores++

@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // ClusterRestoreApplyConfiguration represents a declarative configuration of the ClusterRestore type for use
 // with apply.
 //
@@ -10,9 +14,9 @@ type ClusterRestoreApplyConfiguration struct {
 	// Name of a ClusterSnapshot of this Cluster. For one of another Cluster, use
 	// spec.from of a new Cluster.
 	Snapshot *string `json:"snapshot,omitempty"`
-	// Text that identifies the request, such as the time. The cluster is restored once
-	// for each new text.
-	RequestedAt *string `json:"requestedAt,omitempty"`
+	// Time of the request, usually the current time. The cluster is restored once for
+	// each new value.
+	RequestedAt *v1.Time `json:"requestedAt,omitempty"`
 	// Whether a ClusterSnapshot of the present state is made first, so that the restore
 	// can be undone. Without it, a cluster that does not run can be restored, too. The
 	// default is true.
@@ -36,7 +40,7 @@ func (b *ClusterRestoreApplyConfiguration) WithSnapshot(value string) *ClusterRe
 // WithRequestedAt sets the RequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the RequestedAt field is set to the value of the last call.
-func (b *ClusterRestoreApplyConfiguration) WithRequestedAt(value string) *ClusterRestoreApplyConfiguration {
+func (b *ClusterRestoreApplyConfiguration) WithRequestedAt(value v1.Time) *ClusterRestoreApplyConfiguration {
 	b.RequestedAt = &value
 	return b
 }

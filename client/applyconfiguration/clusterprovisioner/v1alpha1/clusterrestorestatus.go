@@ -13,7 +13,7 @@ import (
 // ClusterRestoreStatus is the last restore that has ended.
 type ClusterRestoreStatusApplyConfiguration struct {
 	// Value of spec.restore.requestedAt for this restore.
-	RequestedAt *string `json:"requestedAt,omitempty"`
+	RequestedAt *v1.Time `json:"requestedAt,omitempty"`
 	// Name of the ClusterSnapshot.
 	Snapshot *string `json:"snapshot,omitempty"`
 	// Name of the ClusterSnapshot of the state before.
@@ -35,7 +35,7 @@ func ClusterRestoreStatus() *ClusterRestoreStatusApplyConfiguration {
 // WithRequestedAt sets the RequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the RequestedAt field is set to the value of the last call.
-func (b *ClusterRestoreStatusApplyConfiguration) WithRequestedAt(value string) *ClusterRestoreStatusApplyConfiguration {
+func (b *ClusterRestoreStatusApplyConfiguration) WithRequestedAt(value v1.Time) *ClusterRestoreStatusApplyConfiguration {
 	b.RequestedAt = &value
 	return b
 }

@@ -45,6 +45,10 @@ type ClusterSpecApplyConfiguration struct {
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
 	// Replace all objects of a local cluster by those of a snapshot, once.
 	Restore *ClusterRestoreApplyConfiguration `json:"restore,omitempty"`
+	// Time of a request to rotate the credentials of the administrator of a local
+	// cluster, usually the current time. For each new value, the kubeconfig is replaced
+	// once; the credentials before are rejected after ten minutes.
+	RotateRequestedAt *v1.Time `json:"rotateRequestedAt,omitempty"`
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
 	// deletionProtection is true. The default is to keep the Cluster.
@@ -154,6 +158,14 @@ func (b *ClusterSpecApplyConfiguration) WithSnapshots(value *SnapshotScheduleApp
 // If called multiple times, the Restore field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithRestore(value *ClusterRestoreApplyConfiguration) *ClusterSpecApplyConfiguration {
 	b.Restore = value
+	return b
+}
+
+// WithRotateRequestedAt sets the RotateRequestedAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RotateRequestedAt field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithRotateRequestedAt(value v1.Time) *ClusterSpecApplyConfiguration {
+	b.RotateRequestedAt = &value
 	return b
 }
 

@@ -31,9 +31,8 @@ type ClusterStatusApplyConfiguration struct {
 	// Keyed hash of the last applied configuration including credentials, to detect
 	// changes. It does not reveal the configuration.
 	AppliedConfigHash *string `json:"appliedConfigHash,omitempty"`
-	// Value of the annotation clusterprovisioner.rke.io/rotate-credentials at the last
-	// rotation of the credentials.
-	RotatedCredentials *string `json:"rotatedCredentials,omitempty"`
+	// Value of spec.rotateRequestedAt for the last rotation of the credentials.
+	LastRotateRequestedAt *v1.Time `json:"lastRotateRequestedAt,omitempty"`
 	// Time at which the Cluster is deleted because of spec.expiresAfter.
 	ExpiresAt *v1.Time `json:"expiresAt,omitempty"`
 	// Current or last operation.
@@ -123,11 +122,11 @@ func (b *ClusterStatusApplyConfiguration) WithAppliedConfigHash(value string) *C
 	return b
 }
 
-// WithRotatedCredentials sets the RotatedCredentials field in the declarative configuration to the given value
+// WithLastRotateRequestedAt sets the LastRotateRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the RotatedCredentials field is set to the value of the last call.
-func (b *ClusterStatusApplyConfiguration) WithRotatedCredentials(value string) *ClusterStatusApplyConfiguration {
-	b.RotatedCredentials = &value
+// If called multiple times, the LastRotateRequestedAt field is set to the value of the last call.
+func (b *ClusterStatusApplyConfiguration) WithLastRotateRequestedAt(value v1.Time) *ClusterStatusApplyConfiguration {
+	b.LastRotateRequestedAt = &value
 	return b
 }
 

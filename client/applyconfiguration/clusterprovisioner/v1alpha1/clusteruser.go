@@ -21,9 +21,10 @@ type ClusterUserApplyConfiguration struct {
 	// How long a kubeconfig of the user is valid, such as 24h. It is replaced when half
 	// of that time is over. The default is 8760h, a year.
 	TTL *v1.Duration `json:"ttl,omitempty"`
-	// Any text. A change gives the user new credentials and revokes all earlier ones
-	// at once. So does a change of groups or ttl.
-	Rotation *string `json:"rotation,omitempty"`
+	// Time of a request to rotate the credentials of the user, usually the current time.
+	// Each new value gives the user new credentials and revokes all earlier ones at once.
+	// So does a change of groups or ttl.
+	RotateRequestedAt *v1.Time `json:"rotateRequestedAt,omitempty"`
 }
 
 // ClusterUserApplyConfiguration constructs a declarative configuration of the ClusterUser type for use with
@@ -58,10 +59,10 @@ func (b *ClusterUserApplyConfiguration) WithTTL(value v1.Duration) *ClusterUserA
 	return b
 }
 
-// WithRotation sets the Rotation field in the declarative configuration to the given value
+// WithRotateRequestedAt sets the RotateRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Rotation field is set to the value of the last call.
-func (b *ClusterUserApplyConfiguration) WithRotation(value string) *ClusterUserApplyConfiguration {
-	b.Rotation = &value
+// If called multiple times, the RotateRequestedAt field is set to the value of the last call.
+func (b *ClusterUserApplyConfiguration) WithRotateRequestedAt(value v1.Time) *ClusterUserApplyConfiguration {
+	b.RotateRequestedAt = &value
 	return b
 }

@@ -17,6 +17,8 @@ type ClusterUserStatusApplyConfiguration struct {
 	SecretRef *SecretReferenceApplyConfiguration `json:"secretRef,omitempty"`
 	// Time at which the present kubeconfig expires.
 	NotAfter *v1.Time `json:"notAfter,omitempty"`
+	// Last value of rotateRequestedAt of the user in the spec.
+	LastRotateRequestedAt *v1.Time `json:"lastRotateRequestedAt,omitempty"`
 }
 
 // ClusterUserStatusApplyConfiguration constructs a declarative configuration of the ClusterUserStatus type for use with
@@ -46,5 +48,13 @@ func (b *ClusterUserStatusApplyConfiguration) WithSecretRef(value *SecretReferen
 // If called multiple times, the NotAfter field is set to the value of the last call.
 func (b *ClusterUserStatusApplyConfiguration) WithNotAfter(value v1.Time) *ClusterUserStatusApplyConfiguration {
 	b.NotAfter = &value
+	return b
+}
+
+// WithLastRotateRequestedAt sets the LastRotateRequestedAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastRotateRequestedAt field is set to the value of the last call.
+func (b *ClusterUserStatusApplyConfiguration) WithLastRotateRequestedAt(value v1.Time) *ClusterUserStatusApplyConfiguration {
+	b.LastRotateRequestedAt = &value
 	return b
 }

@@ -46,6 +46,10 @@ type CronTabSpecApplyConfiguration struct {
 	// While true, no scheduled runs start. Running Jobs continue, and runs on demand
 	// start. Runs that were due in the meantime are not started afterwards.
 	Suspend *bool `json:"suspend,omitempty"`
+	// Time of a request to run once, usually the current time. Each new value starts one
+	// run as soon as concurrencyPolicy allows, also while suspend is true. Removing the
+	// field withdraws a request whose run has not started.
+	RunRequestedAt *metav1.Time `json:"runRequestedAt,omitempty"`
 	// Deadline in seconds for starting a run after its time. A run that could not start
 	// in time counts as missed and is never started. The default is no deadline.
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
@@ -152,6 +156,14 @@ func (b *CronTabSpecApplyConfiguration) WithExcludeDates(values ...stablev1.Date
 // If called multiple times, the Suspend field is set to the value of the last call.
 func (b *CronTabSpecApplyConfiguration) WithSuspend(value bool) *CronTabSpecApplyConfiguration {
 	b.Suspend = &value
+	return b
+}
+
+// WithRunRequestedAt sets the RunRequestedAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RunRequestedAt field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithRunRequestedAt(value metav1.Time) *CronTabSpecApplyConfiguration {
+	b.RunRequestedAt = &value
 	return b
 }
 

@@ -32,8 +32,8 @@ type CronTabStatusApplyConfiguration struct {
 	LastScheduleLocalTime *string `json:"lastScheduleLocalTime,omitempty"`
 	// nextScheduleTime in the time zone of the schedule, for display.
 	NextScheduleLocalTime *string `json:"nextScheduleLocalTime,omitempty"`
-	// Value of the annotation run-requested-at of the last run on demand.
-	LastManualRunTime *metav1.Time `json:"lastManualRunTime,omitempty"`
+	// Value of spec.runRequestedAt for the last run on demand.
+	LastRunRequestedAt *metav1.Time `json:"lastRunRequestedAt,omitempty"`
 	// Number of missed runs since the creation of the CronTab: runs that were due, were
 	// not started, and will not be started.
 	MissedRuns *int64 `json:"missedRuns,omitempty"`
@@ -139,11 +139,11 @@ func (b *CronTabStatusApplyConfiguration) WithNextScheduleLocalTime(value string
 	return b
 }
 
-// WithLastManualRunTime sets the LastManualRunTime field in the declarative configuration to the given value
+// WithLastRunRequestedAt sets the LastRunRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the LastManualRunTime field is set to the value of the last call.
-func (b *CronTabStatusApplyConfiguration) WithLastManualRunTime(value metav1.Time) *CronTabStatusApplyConfiguration {
-	b.LastManualRunTime = &value
+// If called multiple times, the LastRunRequestedAt field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithLastRunRequestedAt(value metav1.Time) *CronTabStatusApplyConfiguration {
+	b.LastRunRequestedAt = &value
 	return b
 }
 

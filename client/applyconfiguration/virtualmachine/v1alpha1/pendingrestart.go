@@ -11,7 +11,7 @@ import (
 //
 // PendingRestart is a requested restart that is in progress.
 type PendingRestartApplyConfiguration struct {
-	// Value of spec.restartedAt for this restart.
+	// Value of spec.restartRequestedAt for this restart.
 	RequestedAt *v1.Time `json:"requestedAt,omitempty"`
 	// Run of the server that ends with this restart; empty if the machine was not running.
 	Run *string `json:"run,omitempty"`

@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // VirtualMachineRestoreApplyConfiguration represents a declarative configuration of the VirtualMachineRestore type for use
 // with apply.
 //
@@ -10,9 +14,9 @@ type VirtualMachineRestoreApplyConfiguration struct {
 	// Name of a VirtualMachineSnapshot of this VirtualMachine. For one of another
 	// VirtualMachine, use spec.image.snapshot of a new VirtualMachine.
 	Snapshot *string `json:"snapshot,omitempty"`
-	// Text that identifies the request, such as the time. The machine is restored once
-	// for each new text.
-	RequestedAt *string `json:"requestedAt,omitempty"`
+	// Time of the request, usually the current time. The machine is restored once for
+	// each new value.
+	RequestedAt *v1.Time `json:"requestedAt,omitempty"`
 	// Whether a VirtualMachineSnapshot of the present disks is made first, so that the
 	// restore can be undone. The default is true.
 	KeepCurrent *bool `json:"keepCurrent,omitempty"`
@@ -35,7 +39,7 @@ func (b *VirtualMachineRestoreApplyConfiguration) WithSnapshot(value string) *Vi
 // WithRequestedAt sets the RequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the RequestedAt field is set to the value of the last call.
-func (b *VirtualMachineRestoreApplyConfiguration) WithRequestedAt(value string) *VirtualMachineRestoreApplyConfiguration {
+func (b *VirtualMachineRestoreApplyConfiguration) WithRequestedAt(value v1.Time) *VirtualMachineRestoreApplyConfiguration {
 	b.RequestedAt = &value
 	return b
 }

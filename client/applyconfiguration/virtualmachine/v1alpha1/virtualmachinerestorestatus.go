@@ -13,7 +13,7 @@ import (
 // VirtualMachineRestoreStatus is the last restore that has ended.
 type VirtualMachineRestoreStatusApplyConfiguration struct {
 	// Value of spec.restore.requestedAt for this restore.
-	RequestedAt *string `json:"requestedAt,omitempty"`
+	RequestedAt *v1.Time `json:"requestedAt,omitempty"`
 	// Name of the VirtualMachineSnapshot.
 	Snapshot *string `json:"snapshot,omitempty"`
 	// Name of the VirtualMachineSnapshot of the disks before.
@@ -35,7 +35,7 @@ func VirtualMachineRestoreStatus() *VirtualMachineRestoreStatusApplyConfiguratio
 // WithRequestedAt sets the RequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the RequestedAt field is set to the value of the last call.
-func (b *VirtualMachineRestoreStatusApplyConfiguration) WithRequestedAt(value string) *VirtualMachineRestoreStatusApplyConfiguration {
+func (b *VirtualMachineRestoreStatusApplyConfiguration) WithRequestedAt(value v1.Time) *VirtualMachineRestoreStatusApplyConfiguration {
 	b.RequestedAt = &value
 	return b
 }

@@ -31,7 +31,7 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// A time. A machine that is asleep because of powerSchedule or idle wakes, at that
 	// time if it is in the future. It stays awake until the next time of
 	// powerSchedule.sleep, or until it has been idle for as long again.
-	WokenAt *v1.Time `json:"wokenAt,omitempty"`
+	WakeRequestedAt *v1.Time `json:"wakeRequestedAt,omitempty"`
 	// What happens to the running machine when its host is shut down, and at keelson
 	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
 	// if its memory cannot be saved in time. The machine is started or woken when
@@ -44,7 +44,7 @@ type VirtualMachineSpecApplyConfiguration struct {
 	Restore *VirtualMachineRestoreApplyConfiguration `json:"restore,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
-	RestartedAt *v1.Time `json:"restartedAt,omitempty"`
+	RestartRequestedAt *v1.Time `json:"restartRequestedAt,omitempty"`
 	// Image or kernel to boot. The default is the small Linux guest of this project.
 	Image *ImageApplyConfiguration `json:"image,omitempty"`
 	// Data for the first boot, which the guest receives as a NoCloud seed.
@@ -145,11 +145,11 @@ func (b *VirtualMachineSpecApplyConfiguration) WithIdle(value *VirtualMachineIdl
 	return b
 }
 
-// WithWokenAt sets the WokenAt field in the declarative configuration to the given value
+// WithWakeRequestedAt sets the WakeRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the WokenAt field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithWokenAt(value v1.Time) *VirtualMachineSpecApplyConfiguration {
-	b.WokenAt = &value
+// If called multiple times, the WakeRequestedAt field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithWakeRequestedAt(value v1.Time) *VirtualMachineSpecApplyConfiguration {
+	b.WakeRequestedAt = &value
 	return b
 }
 
@@ -177,11 +177,11 @@ func (b *VirtualMachineSpecApplyConfiguration) WithRestore(value *VirtualMachine
 	return b
 }
 
-// WithRestartedAt sets the RestartedAt field in the declarative configuration to the given value
+// WithRestartRequestedAt sets the RestartRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the RestartedAt field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithRestartedAt(value v1.Time) *VirtualMachineSpecApplyConfiguration {
-	b.RestartedAt = &value
+// If called multiple times, the RestartRequestedAt field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithRestartRequestedAt(value v1.Time) *VirtualMachineSpecApplyConfiguration {
+	b.RestartRequestedAt = &value
 	return b
 }
 

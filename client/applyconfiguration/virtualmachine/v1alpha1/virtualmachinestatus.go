@@ -31,8 +31,8 @@ type VirtualMachineStatusApplyConfiguration struct {
 	Restarts *int32 `json:"restarts,omitempty"`
 	// Consecutive failures; unset after a success.
 	StartFailure *StartFailureApplyConfiguration `json:"startFailure,omitempty"`
-	// Value of spec.restartedAt at the last requested restart.
-	LastRestartTime *v1.Time `json:"lastRestartTime,omitempty"`
+	// Value of spec.restartRequestedAt at the last requested restart.
+	LastRestartRequestedAt *v1.Time `json:"lastRestartRequestedAt,omitempty"`
 	// Next times of spec.powerSchedule.
 	PowerSchedule *PowerScheduleStatusApplyConfiguration `json:"powerSchedule,omitempty"`
 	// Progress of spec.snapshots.
@@ -120,11 +120,11 @@ func (b *VirtualMachineStatusApplyConfiguration) WithStartFailure(value *StartFa
 	return b
 }
 
-// WithLastRestartTime sets the LastRestartTime field in the declarative configuration to the given value
+// WithLastRestartRequestedAt sets the LastRestartRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the LastRestartTime field is set to the value of the last call.
-func (b *VirtualMachineStatusApplyConfiguration) WithLastRestartTime(value v1.Time) *VirtualMachineStatusApplyConfiguration {
-	b.LastRestartTime = &value
+// If called multiple times, the LastRestartRequestedAt field is set to the value of the last call.
+func (b *VirtualMachineStatusApplyConfiguration) WithLastRestartRequestedAt(value v1.Time) *VirtualMachineStatusApplyConfiguration {
+	b.LastRestartRequestedAt = &value
 	return b
 }
 

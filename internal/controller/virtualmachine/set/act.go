@@ -118,7 +118,7 @@ func (r *Reconciler) change(ctx context.Context, set *v1alpha1.VirtualMachineSet
 	} else {
 		reason, message = v1alpha1.ReasonMachineRestarted, "Restarted VirtualMachine %q: a change of the template requires it"
 		at := metav1.NewTime(p.at).Rfc3339Copy()
-		changed.Spec.RestartedAt = &at
+		changed.Spec.RestartRequestedAt = &at
 		changed.Annotations = merged(changed.Annotations, map[string]string{v1alpha1.AnnotationStartedTemplateHash: p.hash})
 	}
 	patch := client.MergeFromWithOptions(c.machine, client.MergeFromWithOptimisticLock{})

@@ -96,11 +96,11 @@ func applyTemplate(set *v1alpha1.VirtualMachineSet, machine *v1alpha1.VirtualMac
 	machine.Annotations = merged(machine.Annotations, template.Metadata.Annotations)
 	spec := template.Spec
 	spec.Disks = append(spec.Disks, ownDisks(set, machine.Name)...)
-	if spec.RestartedAt == nil {
-		spec.RestartedAt = machine.Spec.RestartedAt
+	if spec.RestartRequestedAt == nil {
+		spec.RestartRequestedAt = machine.Spec.RestartRequestedAt
 	}
-	if spec.WokenAt == nil {
-		spec.WokenAt = machine.Spec.WokenAt
+	if spec.WakeRequestedAt == nil {
+		spec.WakeRequestedAt = machine.Spec.WakeRequestedAt
 	}
 	if spec.Restore == nil {
 		spec.Restore = machine.Spec.Restore

@@ -170,7 +170,7 @@ func TestARolloutRestartsOneMachineAfterTheOther(t *testing.T) {
 		w.report(name, restartRequired)
 		w.Settle()
 		machine := w.machine(name)
-		if machine.Spec.RestartedAt == nil || isReady(machine) {
+		if machine.Spec.RestartRequestedAt == nil || isReady(machine) {
 			t.Fatalf("%s was not restarted", name)
 		}
 		w.report(name, ready)
@@ -181,11 +181,11 @@ func TestARolloutRestartsOneMachineAfterTheOther(t *testing.T) {
 		t.Errorf("events are %q", got)
 	}
 	// The next template keeps what the machines were asked for.
-	before := w.machine("web-0").Spec.RestartedAt
+	before := w.machine("web-0").Spec.RestartRequestedAt
 	w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Metadata.Labels = map[string]string{"a": "b"} })
 	w.rollOut()
-	if got := w.machine("web-0").Spec.RestartedAt; !got.Equal(before) {
-		t.Errorf("restartedAt was %v, and is %v", before, got)
+	if got := w.machine("web-0").Spec.RestartRequestedAt; !got.Equal(before) {
+		t.Errorf("restartRequestedAt was %v, and is %v", before, got)
 	}
 }
 

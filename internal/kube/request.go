@@ -1,0 +1,36 @@
+package kube
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// RequestedAt returns the value of a field <verb>RequestedAt in whole seconds, as a status stores it; zero if it is not set.
+func RequestedAt(requested *metav1.Time) time.Time {
+	if requested == nil {
+		return time.Time{}
+	}
+	return requested.Truncate(time.Second)
+}
+
+// RequestToken returns the value of a field <verb>RequestedAt as text; empty if it is not set.
+func RequestToken(requested *metav1.Time) string {
+	at := RequestedAt(requested)
+	if at.IsZero() {
+		return ""
+	}
+	return at.UTC().Format(time.RFC3339)
+}
+
+// NextRequest returns the value of a field <verb>RequestedAt for a request now. It is later than the values of earlier requests, which
+// may be nil, because a value that was used before requests nothing.
+func NextRequest(now time.Time, used ...*metav1.Time) metav1.Time {
+	at := now.Truncate(time.Second)
+	for _, last := range used {
+		if last := RequestedAt(last); !at.After(last) {
+			at = last.Add(time.Second)
+		}
+	}
+	return metav1.NewTime(at)
+}
