@@ -69,7 +69,7 @@ var lives = []struct {
 		w.answer(well())
 		w.settle()
 		w.snapshot(w.name+"-a", w.name)
-	}, func(w *world) { w.change(restoring(w.name+"-a", "1", true)) }, false},
+	}, func(w *world) { w.change(restoring(w.name+"-a", once, true)) }, false},
 	{"it is deleted", func(w *world) { w.create() }, func(w *world) { w.delete() }, true},
 	{"it expires", func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) { c.Spec.ExpiresAfter = &metav1.Duration{Duration: time.Hour} })
@@ -167,7 +167,7 @@ func (w *world) expectRestored() {
 		return
 	}
 	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
-	if previous := w.previous(); w.restores() != "1" || len(previous) != 1 || w.get().Status.Restore.Previous != previous[0].Name {
+	if previous := w.previous(); w.restores() != once || len(previous) != 1 || w.get().Status.Restore.Previous != previous[0].Name {
 		w.Errorf("restores: %s, snapshots before: %+v", w.restores(), previous)
 	}
 }

@@ -128,7 +128,7 @@ func TestDecide(t *testing.T) {
 		{"a restart is asked for at a later time, before the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartRequestedAt(noon.Add(time.Second))), observedServer(newServer(stopped, endedBy(backend.CauseHost))), plan{action: backOff, nextAttempt: noon.Add(time.Minute), requeueAfter: time.Second}},
 		{"a restart is asked for at a later time, after the next attempt", newVM(hadServer, failed(2, "run-1", time.Minute), restartRequestedAt(noon.Add(time.Hour))), observedServer(newServer(stopped, endedBy(backend.CauseHost))), plan{action: backOff, nextAttempt: noon.Add(time.Minute), requeueAfter: time.Minute}},
 		{"a restart was asked for before there was a server", newVM(restartRequestedAt(noon)), observedServer(nil), plan{action: create}},
-		{"a restart with a part of a second was obeyed", newVM(hadServer, restartRequestedAt(noon.Add(time.Millisecond)), lastRestart(noon)), observedServer(newServer(running)), plan{action: keep}},
+		{"a restart with a part of a second was obeyed", newVM(hadServer, restartRequestedAt(noon.Add(-time.Millisecond)), lastRestart(noon.Add(-time.Second))), observedServer(newServer(running)), plan{action: keep}},
 		{"a restart was obeyed", newVM(hadServer, restartRequestedAt(noon), lastRestart(noon)), observedServer(newServer(running)), plan{action: keep}},
 		{"a restart is under way", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(running)), plan{action: stop}},
 		{"the first half of a restart is done", newVM(hadServer, restartRequestedAt(noon), pendingRestart("run-1")), observedServer(newServer(stopped, endedBy(backend.CauseRequested))), plan{action: start}},

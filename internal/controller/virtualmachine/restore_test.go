@@ -243,7 +243,7 @@ func TestRestoreThatWaits(t *testing.T) {
 		t.Errorf("%d snapshots that nobody wants", n)
 	}
 	w.Change(withAction(v1alpha1.ActionStopped))
-	w.Change(restoring("a", "4", true))
+	w.Change(restoring("a", "2026-11-25T18:00:04Z", true))
 	w.reconcileUntilStable()
 	w.takeSnapshots()
 	w.reconcileUntilStable()
