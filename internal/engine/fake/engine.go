@@ -57,7 +57,7 @@ func (e *Engine) enter(method string, r cluster.Request) error {
 
 func hashOf(r cluster.Request) string {
 	r.Spec.Running, r.Spec.ExpiresAfter, r.Spec.Snapshots, r.Spec.Restore, r.Spec.Idle = nil, nil, nil, nil, nil // they are not for the engine
-	r.Spec.RotateRequestedAt = nil // as the engine rke, this one has no credentials to rotate
+	r.Spec.RotateRequestedAt = nil                                                                               // as the engine rke, this one has no credentials to rotate
 	text, err := json.Marshal(r.Spec)
 	if err != nil {
 		panic(err) // a spec can be marshalled
