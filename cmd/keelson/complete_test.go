@@ -101,7 +101,8 @@ func TestCompletion(t *testing.T) {
 		{"vm start -n NAMESPACE API", "", []string{"db", "web"}},
 		{"vm ssh -n NAMESPACE API", "w", []string{"web"}},
 		{"vm logs -n NAMESPACE API", "x", nil},
-		{"vm stop -n NAMESPACE API web", "", nil}, // the first argument only
+		{"vm logs -n NAMESPACE API web", "", nil}, // it takes one machine
+		{"vm stop -n NAMESPACE API web", "", []string{"db"}},
 		{"vm scp -n NAMESPACE API", "d", []string{"db:"}},
 		{"vm create API", "", nil},
 		{"vm create API --image", "image-" + namespace, []string{"image-" + namespace}},

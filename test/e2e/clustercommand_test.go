@@ -25,7 +25,7 @@ func TestLongClusterByCommand(t *testing.T) {
 		t.Fatalf("create ended with %d", created.Code)
 	}
 	transcript.Contains(t, created.Stdout, "cluster/by-command created")
-	transcript.Contains(t, created.Stderr, "by-command: Provisioning: The cluster is being provisioned", "keelson cluster kubeconfig by-command --kubeconfig=", "--merge")
+	transcript.Contains(t, created.Stderr, "by-command: Provisioning: Provisioned is False: The cluster is being provisioned", "keelson cluster kubeconfig by-command --kubeconfig=", "--merge")
 	transcript.Contains(t, s.Fails(t, 1, keelson("create", "by-command")...), "Cluster by-command exists already")
 	transcript.Contains(t, s.OK(t, keelson("list")...), "by-command", "Provisioned", "True", "https://127.0.0.1:")
 

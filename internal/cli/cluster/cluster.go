@@ -4,6 +4,7 @@ package cluster
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -11,11 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/complete"
@@ -25,8 +25,25 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
+var (
+	kind = object.Kind[*v1alpha1.Cluster]{
+		Name: "Cluster", Command: "keelson cluster", Resource: kubeconfigcmd.Clusters,
+		New: func() *v1alpha1.Cluster { return &v1alpha1.Cluster{} }, Types: types, Line: describeStatus,
+	}
+	snapshotKind = object.Kind[*v1alpha1.ClusterSnapshot]{
+		Name: "ClusterSnapshot", Command: "keelson cluster snapshot",
+		Resource: complete.Resource{GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("clustersnapshots")},
+		New:      func() *v1alpha1.ClusterSnapshot { return &v1alpha1.ClusterSnapshot{} }, Types: types, Line: snapshotLine,
+	}
+)
+
+func types(scheme *runtime.Scheme) error {
+	return errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme))
+}
+
 // New returns the command.
 func New() *cobra.Command {
+	flags := &target.Flags{}
 	cmd := &cobra.Command{
 		Use:   "cluster",
 		Short: "Create, use and delete Clusters",
@@ -34,53 +51,42 @@ func New() *cobra.Command {
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	create := newCreate()
+	flags.AddFlags(cmd.PersistentFlags())
+	create := newCreate(flags)
 	create.ValidArgsFunction = cobra.NoFileCompletions // a new name
-	cmd.AddCommand(create, newKubeconfig(), newList(), newSnapshot(), newRestore(), newRehearse(), newDelete())
-	complete.Arguments(kubeconfigcmd.Clusters, cmd.Commands()...)
+	snapshot := newSnapshot(flags)
+	cmd.AddCommand(
+		create, newKubeconfig(flags), kind.NewList(flags, "List clusters with the addresses of their APIs"), kind.NewDescribe(flags, "Show clusters with their events"),
+		newRun(flags, true), newRun(flags, false), newUpgrade(flags), snapshot, newRestore(flags), newRehearse(flags), newDelete(flags),
+	)
+	complete.Arguments(kind.Resource, cmd.Commands()...)
+	complete.Arguments(snapshotKind.Resource, snapshot.Commands()...)
 	return cmd
 }
 
 // clusters are the Clusters of an API.
 type clusters struct {
-	client.Client
-	api *target.API
+	*object.Objects[*v1alpha1.Cluster]
 }
 
 func open(ctx context.Context, flags *target.Flags) (*clusters, error) {
-	c, api, err := flags.Client(ctx, v1alpha1.AddToScheme, corev1.AddToScheme)
-	return &clusters{Client: c, api: api}, err
+	o, err := kind.Open(ctx, flags)
+	return &clusters{o}, err
 }
 
-// get returns a Cluster.
-func (c *clusters) get(ctx context.Context, name string) (*v1alpha1.Cluster, error) {
-	var cluster v1alpha1.Cluster
-	if err := c.Get(ctx, client.ObjectKey{Name: name}, &cluster); err != nil {
-		return nil, c.describe(name, err)
-	}
-	return &cluster, nil
-}
-
-// describe explains an error of a request for a Cluster.
-func (c *clusters) describe(name string, err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no Cluster %q; keelson cluster list lists them", name)
-	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%s has no Clusters: their definition is not installed", c.api.Name)
-	}
-	return fmt.Errorf("cluster %s: %w", name, err)
+// snapshots are the ClusterSnapshots of the API.
+func (c *clusters) snapshots() *object.Objects[*v1alpha1.ClusterSnapshot] {
+	return &object.Objects[*v1alpha1.ClusterSnapshot]{Client: c.Client, API: c.API, Kind: snapshotKind}
 }
 
 // untilReady waits until a Cluster is ready.
 func (c *clusters) untilReady(ctx context.Context, name string, timeout time.Duration, progress io.Writer) error {
-	return object.Until(ctx, timeout, progress, func(ctx context.Context) (bool, string, error) {
-		cluster, err := c.get(ctx, name)
-		if err != nil {
-			return false, "", err
-		}
-		return isReady(cluster), describeBlocking(cluster), nil
-	})
+	return c.Until(ctx, timeout, progress, lookReady, name)
+}
+
+// lookReady waits for a Cluster that is ready.
+func lookReady(cluster *v1alpha1.Cluster) (bool, string, error) {
+	return isReady(cluster), describeBlocking(cluster), nil
 }
 
 // isReady reports whether the spec of a Cluster is applied, its API is ready, its kubeconfig is written, and its real nodes, if

@@ -134,7 +134,7 @@ func TestUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"create":                                  "takes one NAME",
 		"create a b":                              "takes one NAME",
-		"create a --dry-run=server":               "must be none or client",
+		"create a --dry-run=perhaps":              "must be none, client or server",
 		"create a -o wide":                        "must be yaml, json or name",
 		"create a --nodes 33":                     "--nodes=33: must be",
 		"create a --nodes 1 --rke-config b":       "--rke-config cannot be combined",
@@ -153,7 +153,10 @@ func TestUsageErrors(t *testing.T) {
 		"create a --expires-after 100ms":          "--expires-after=100ms: must be",
 		"create a --rke-config b --version c":     "cannot be combined",
 		"kubeconfig":                              "takes one NAME",
-		"delete":                                  "takes one NAME",
+		"delete":                                  "takes one or more NAMEs",
+		"start":                                   "takes one or more NAMEs",
+		"upgrade a":                               "--version is required",
+		"list -o xml":                             "must be wide, json, yaml or name",
 		"list demo":                               "takes no argument",
 	} {
 		_, err := execute(t, strings.Fields(args)...)
@@ -228,24 +231,6 @@ func TestDescribeStatus(t *testing.T) {
 	cluster.Status = v1alpha1.ClusterStatus{Phase: v1alpha1.PhaseFailed, Message: "etcd:\n  no space"}
 	if got, want := describeStatus(cluster), "demo: Failed: etcd: no space"; got != want {
 		t.Errorf("got %q, want %q", got, want)
-	}
-}
-
-func TestPrintClusters(t *testing.T) {
-	now := time.Now()
-	demo := v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "demo", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
-	demo.Status = v1alpha1.ClusterStatus{
-		Phase: v1alpha1.PhaseProvisioned, Version: "v1.36.3", Endpoint: "https://127.0.0.1:1", Conditions: conditions(1, "Ready"),
-	}
-	created := v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "new", CreationTimestamp: metav1.NewTime(now)}}
-	want := `NAME   STATUS        READY     VERSION   ENDPOINT              AGE
-demo   Provisioned   True      v1.36.3   https://127.0.0.1:1   60m
-new    Pending       Unknown   -         -                     0s
-`
-	var out bytes.Buffer
-	err := printClusters(&out, []v1alpha1.Cluster{demo, created}, now)
-	if diff := cmp.Diff(want, out.String()); diff != "" || err != nil {
-		t.Errorf("%v (-want +got)\n%s", err, diff)
 	}
 }
 

@@ -2,13 +2,11 @@ package cluster
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -35,8 +33,7 @@ type createFlags struct {
 	object.Output
 }
 
-func newCreate() *cobra.Command {
-	var flags target.Flags
+func newCreate(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
 	var c createFlags
 	cmd := &cobra.Command{
@@ -57,7 +54,7 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
   # One that is stopped while nobody uses it
   keelson cluster create demo --idle-stop-after 30m
 
-  # With the objects of a snapshot, which keelson cluster snapshot takes
+  # From a snapshot, which keelson cluster snapshot takes
   keelson cluster create copy --from before --wait
 
   # With a snapshot each night, of which the last 14 are kept
@@ -75,12 +72,11 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
 				return err
 			}
 			if c.DryRun() {
-				return c.print(cmd.OutOrStdout(), cluster)
+				return kind.Print(cmd.OutOrStdout(), cluster, "created", &c.Output)
 			}
-			return c.create(cmd, &flags, &waits, cluster)
+			return c.create(cmd, flags, &waits, cluster)
 		},
 	}
-	flags.AddFlags(cmd.Flags())
 	c.addFlags(cmd.Flags())
 	waits.AddFlags(cmd.Flags(), "the cluster is ready")
 	return cmd
@@ -92,15 +88,13 @@ func (c *createFlags) create(cmd *cobra.Command, flags *target.Flags, waits *obj
 	if err != nil {
 		return err
 	}
-	if err := all.Create(cmd.Context(), cluster); apierrors.IsAlreadyExists(err) {
-		return object.Taken(cmd.Context(), all, cluster, "Cluster "+cluster.Name, "keelson cluster delete "+cluster.Name)
-	} else if err != nil {
-		return all.describe(cluster.Name, err)
-	}
-	if err := c.print(cmd.OutOrStdout(), cluster); err != nil {
+	if err := all.CreateNew(cmd.Context(), cluster, &c.Output); err != nil {
 		return err
 	}
-	if waits.Wait {
+	if err := kind.Print(cmd.OutOrStdout(), cluster, "created", &c.Output); err != nil {
+		return err
+	}
+	if c.Waits(waits) {
 		if err := all.untilReady(cmd.Context(), cluster.Name, waits.Timeout, cmd.ErrOrStderr()); err != nil {
 			return err
 		}
@@ -177,10 +171,4 @@ func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
 		cluster.Spec.ExpiresAfter = &metav1.Duration{Duration: c.expiresAfter}
 	}
 	return cluster, nil
-}
-
-// print prints a Cluster.
-func (c *createFlags) print(out io.Writer, cluster *v1alpha1.Cluster) error {
-	cluster.APIVersion, cluster.Kind = v1alpha1.SchemeGroupVersion.String(), "Cluster" // the client removes them
-	return c.Print(out, cluster, "cluster", v1alpha1.GroupName)
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/usercontext"
 )
 
-func newKubeconfig() *cobra.Command {
-	var flags target.Flags
+func newKubeconfig(flags *target.Flags) *cobra.Command {
 	merge, viaProxy := false, false
 	cmd := &cobra.Command{
 		Use:   "kubeconfig NAME",
@@ -37,17 +36,17 @@ permission for clusters/proxy in the group access.cloudnative.tw.`,
   kubectl get nodes`,
 		Args: oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := open(cmd.Context(), &flags)
+			c, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
-			cluster, err := c.get(cmd.Context(), args[0])
+			cluster, err := c.Find(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
 			var config *clientcmdapi.Config
 			if viaProxy {
-				config, err = proxied(c.api, cluster.Name)
+				config, err = proxied(c.API, cluster.Name)
 			} else {
 				var text []byte
 				if text, err = kubeconfigcmd.OfCluster(cmd.Context(), c, cluster.Name); err == nil {
@@ -58,7 +57,7 @@ permission for clusters/proxy in the group access.cloudnative.tw.`,
 			case err != nil:
 				return err
 			case merge:
-				return mergeContext(cmd.OutOrStdout(), config, c.api)
+				return mergeContext(cmd.OutOrStdout(), config, c.API)
 			}
 			text, err := clientcmd.Write(*config)
 			if err != nil {
@@ -68,7 +67,6 @@ permission for clusters/proxy in the group access.cloudnative.tw.`,
 			return err
 		},
 	}
-	flags.AddFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&merge, "merge", false, "add it to your kubeconfig, and make it the current context")
 	cmd.Flags().BoolVar(&viaProxy, "via-proxy", false, "reach the cluster through the API that has the Cluster, with your credentials for that one")
 	return cmd

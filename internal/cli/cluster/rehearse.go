@@ -26,8 +26,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/rehearsal"
 )
 
-func newRehearse() *cobra.Command {
-	var flags target.Flags
+func newRehearse(flags *target.Flags) *cobra.Command {
 	var r rehearse
 	output := "text"
 	cmd := &cobra.Command{
@@ -42,13 +41,13 @@ The result Refused means that objects are lost, or cannot be written after the u
 1 then. Unchecked is what a copy cannot tell, such as webhooks: their programs do not run there.`,
 		Example: `  keelson versions
   keelson cluster rehearse demo --version v1.36.3
-  kubectl patch cluster demo --type merge -p '{"spec":{"version":"v1.36.3"}}'`,
+  keelson cluster upgrade demo --version v1.36.3`,
 		Args: oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
 				return usage.Errorf("--output=%s: must be text or json", output)
 			}
-			c, err := open(cmd.Context(), &flags)
+			c, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
@@ -66,7 +65,6 @@ The result Refused means that objects are lost, or cannot be written after the u
 			return nil
 		},
 	}
-	flags.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&r.version, "version", "", "Kubernetes `version` of the upgrade, such as v1.36.3 (default: that of new clusters)")
 	cmd.Flags().BoolVar(&r.viaProxy, "via-proxy", false, "reach both clusters through the API that has the Cluster, as keelson cluster kubeconfig --via-proxy")
 	r.timeout = 10 * time.Minute
@@ -91,7 +89,7 @@ const removalTimeout = 3 * time.Minute
 func (r *rehearse) run(ctx context.Context, name string) (_ *report, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, fmt.Errorf("not done within %v: raise --timeout", r.timeout))
 	defer cancel()
-	source, err := r.get(ctx, name)
+	source, err := r.Find(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -187,9 +185,7 @@ func (r *rehearse) startFork(ctx context.Context, fork *v1alpha1.Cluster, snapsh
 	if err := r.Create(ctx, snapshot); err != nil {
 		return nil, false, fmt.Errorf("create the snapshot %s for the rehearsal: %w", snapshot.Name, err)
 	}
-	if err := object.Until(ctx, r.timeout, r.progress, func(ctx context.Context) (bool, string, error) {
-		return r.isTaken(ctx, snapshot.Name)
-	}); err != nil {
+	if err := r.snapshots().Until(ctx, r.timeout, r.progress, snapshotKind.When(isTaken), snapshot.Name); err != nil {
 		return nil, false, err
 	}
 	findings = []rehearsal.Finding{}
@@ -202,7 +198,7 @@ func (r *rehearse) startFork(ctx context.Context, fork *v1alpha1.Cluster, snapsh
 		if fork.Spec.APIServer == nil {
 			return findings, false, nil
 		}
-		r.say("%s does not start with spec.apiServer.extraArgs: going on without them", fork.Name)
+		r.say("%s does not start with spec.APIServer.extraArgs: going on without them", fork.Name)
 		if err := r.dropFlags(ctx, fork); err != nil {
 			return nil, false, err
 		}
@@ -219,7 +215,7 @@ func (r *rehearse) dropFlags(ctx context.Context, fork *v1alpha1.Cluster) error 
 // awaitFork waits until the fork is ready. It returns a finding if its components do not start.
 func (r *rehearse) awaitFork(ctx context.Context, fork *v1alpha1.Cluster) (refused *rehearsal.Finding, err error) {
 	err = object.Until(ctx, r.timeout, r.progress, func(ctx context.Context) (bool, string, error) {
-		current, err := r.get(ctx, fork.Name)
+		current, err := r.Find(ctx, fork.Name)
 		if err != nil {
 			return false, "", err
 		}
@@ -242,7 +238,7 @@ func judgeFork(fork *v1alpha1.Cluster) (*rehearsal.Finding, error) {
 		return nil, fmt.Errorf("the cluster cannot be copied: %s", provisioned.Message)
 	case v1alpha1.ReasonProvisioningFailed:
 		return &rehearsal.Finding{Result: rehearsal.Refused, Kind: "Cluster", Count: 1, What: strings.Join(strings.Fields(provisioned.Message), " "),
-			Remedy: "Remove flags and APIs that the version does not have from spec.apiServer.extraArgs, before the upgrade"}, nil
+			Remedy: "Remove flags and APIs that the version does not have from spec.APIServer.extraArgs, before the upgrade"}, nil
 	}
 	return nil, nil
 }
@@ -259,7 +255,7 @@ func (r *rehearse) config(ctx context.Context, name string) (*rest.Config, error
 
 func (r *rehearse) access(ctx context.Context, name string) (*rest.Config, error) {
 	if r.viaProxy {
-		proxied, err := proxied(r.api, name)
+		proxied, err := proxied(r.API, name)
 		if err != nil {
 			return nil, err
 		}
@@ -285,7 +281,7 @@ func (r *rehearse) remove(ctx context.Context, fork *v1alpha1.Cluster, snapshot 
 	err = errors.Join(err, client.IgnoreNotFound(r.Delete(ctx, snapshot)))
 	if err == nil {
 		err = object.Until(ctx, removalTimeout, r.progress, func(ctx context.Context) (bool, string, error) {
-			gone, line, err := r.isGone(ctx, fork)
+			gone, line, err := r.AreGone(ctx, fork)
 			if err != nil || !gone {
 				return false, line, err
 			}

@@ -34,13 +34,14 @@ type Resource struct {
 }
 
 // Names returns a function that completes the first argument of a command with the names of objects, in the API and the
-// namespace that the flags of the command select.
+// namespace that the flags of the command select; all arguments if it takes NAME...
 func Names(resource Resource) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		if len(args) > 0 {
+		if len(args) > 0 && !strings.HasSuffix(cmd.Use, "NAME...") {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return Objects(cmd, resource, prefix), cobra.ShellCompDirectiveNoFileComp
+		names := slices.DeleteFunc(Objects(cmd, resource, prefix), func(name string) bool { return slices.Contains(args, name) })
+		return names, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
@@ -114,10 +115,13 @@ func Arguments(resource Resource, commands ...*cobra.Command) {
 func Flags(commands ...*cobra.Command) {
 	for _, cmd := range commands {
 		Flags(cmd.Commands()...)
-		if cmd.Flags().Lookup("context") != nil {
+		has := func(flag string) bool {
+			return cmd.Flags().Lookup(flag) != nil || cmd.PersistentFlags().Lookup(flag) != nil
+		}
+		if has("context") {
 			Flag(cmd, "context", cobra.ShellCompDirectiveNoFileComp, contexts)
 		}
-		if cmd.Flags().Lookup("namespace") != nil {
+		if has("namespace") {
 			namespaces := Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}}
 			Flag(cmd, "namespace", cobra.ShellCompDirectiveNoFileComp, func(cmd *cobra.Command, prefix string) []string { return Objects(cmd, namespaces, prefix) })
 		}

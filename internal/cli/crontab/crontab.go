@@ -2,105 +2,98 @@
 package crontab
 
 import (
-	"cmp"
 	"context"
-	"fmt"
+	"errors"
+	"time"
 
 	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/complete"
-	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
+var kind = object.Kind[*stablev1.CronTab]{
+	Name: "CronTab", Command: "keelson crontab",
+	Resource: complete.Resource{GroupVersionResource: stablev1.SchemeGroupVersion.WithResource("crontabs"), Namespaced: true},
+	New:      func() *stablev1.CronTab { return &stablev1.CronTab{} },
+	Types: func(scheme *runtime.Scheme) error {
+		return errors.Join(stablev1.AddToScheme(scheme), batchv1.AddToScheme(scheme))
+	},
+	Line: func(cronTab *stablev1.CronTab) string { return cronTab.Name + ": " + State(cronTab) },
+}
+
 // New returns the command.
 func New() *cobra.Command {
+	flags := &target.Flags{}
 	cmd := &cobra.Command{
 		Use:   "crontab",
-		Short: "Run, suspend and list CronTabs",
-		Long:  "Run, suspend and list CronTabs.\n\n" + target.Help,
+		Short: "Run, suspend, list and delete CronTabs",
+		Long:  "Run, suspend, list and delete CronTabs.\n\n" + target.Help,
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newList(), newNext(), newTrigger(), newSuspend(true), newSuspend(false))
-	complete.Arguments(complete.Resource{GroupVersionResource: stablev1.SchemeGroupVersion.WithResource("crontabs"), Namespaced: true}, cmd.Commands()...)
+	flags.AddFlags(cmd.PersistentFlags())
+	flags.AddNamespace(cmd.PersistentFlags())
+	cmd.AddCommand(
+		kind.NewList(flags, "List CronTabs with their next runs"), kind.NewDescribe(flags, "Show CronTabs with their events"),
+		newNext(flags), newTrigger(flags), newSuspend(flags, true), newSuspend(flags, false),
+		kind.NewDelete(flags, object.Deletion[*stablev1.CronTab]{Short: "Delete CronTabs with their Jobs", Example: "  keelson crontab delete backup"}),
+	)
+	complete.Arguments(kind.Resource, cmd.Commands()...)
 	return cmd
-}
-
-// flags select the API and the namespace of a CronTab.
-type flags struct {
-	target.Flags
-	namespace string
-}
-
-func (f *flags) addTo(cmd *cobra.Command) {
-	f.AddFlags(cmd.Flags())
-	cmd.Flags().VarP(usage.NonEmpty(&f.namespace), "namespace", "n", "`namespace` of the CronTab (default: that of the context, otherwise default)")
-}
-
-// words returns arguments that select a CronTab with the same flags, quoted for a shell.
-func (f *flags) words(name string) string {
-	words := f.Words(name)
-	if f.namespace != "" {
-		words += " --namespace=" + instance.Quote(f.namespace)
-	}
-	return words
 }
 
 // cronTabs are the CronTabs of a namespace.
 type cronTabs struct {
-	client.Client
-	api       *target.API
-	namespace string
+	*object.Objects[*stablev1.CronTab]
 }
 
-func (f *flags) open(ctx context.Context) (*cronTabs, error) {
-	c, api, err := f.Client(ctx, stablev1.AddToScheme, batchv1.AddToScheme)
-	if err != nil {
-		return nil, err
-	}
-	return &cronTabs{Client: c, api: api, namespace: cmp.Or(f.namespace, api.Namespace)}, nil
+func open(ctx context.Context, flags *target.Flags) (*cronTabs, error) {
+	o, err := kind.Open(ctx, flags)
+	return &cronTabs{o}, err
 }
 
-// get returns a CronTab.
-func (c *cronTabs) get(ctx context.Context, name string) (*stablev1.CronTab, error) {
-	var cronTab stablev1.CronTab
-	if err := c.Get(ctx, client.ObjectKey{Namespace: c.namespace, Name: name}, &cronTab); err != nil {
-		return nil, c.describe(name, err)
+// newSuspend returns the command that suspends the schedule of CronTabs, or the one that resumes it.
+func newSuspend(flags *target.Flags, suspend bool) *cobra.Command {
+	v := object.Verb[*stablev1.CronTab]{
+		Name: "suspend", Past: "suspended", Short: "Suspend the schedule of CronTabs",
+		Long:    "Suspend the schedule of CronTabs. Active runs continue, and keelson crontab trigger still starts runs.",
+		Example: "  keelson crontab suspend backup",
+		Change:  func(cronTab *stablev1.CronTab, _ time.Time) { cronTab.Spec.Suspend = &suspend },
 	}
-	return &cronTab, nil
-}
-
-// change changes a CronTab.
-func (c *cronTabs) change(ctx context.Context, name string, change func(*stablev1.CronTab)) error {
-	cronTab, err := c.get(ctx, name)
-	if err != nil {
-		return err
+	if !suspend {
+		v.Name, v.Past, v.Short = "resume", "resumed", "Resume the schedule of CronTabs"
+		v.Long = "Resume the schedule of CronTabs. Runs that were due while it was suspended are not started."
+		v.Example = "  keelson crontab resume backup"
 	}
-	before := cronTab.DeepCopy()
-	change(cronTab)
-	if err := c.Patch(ctx, cronTab, client.MergeFrom(before)); err != nil {
-		return c.describe(name, err)
-	}
-	return nil
-}
-
-// describe explains an error of a request for a CronTab.
-func (c *cronTabs) describe(name string, err error) error {
-	switch {
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no CronTab %q in the namespace %s; keelson crontab list --all-namespaces lists them", name, c.namespace)
-	case meta.IsNoMatchError(err):
-		return fmt.Errorf("%s has no CronTabs: their definition is not installed", c.api.Name)
-	}
-	return fmt.Errorf("CronTab %s/%s: %w", c.namespace, name, err)
+	return kind.NewVerb(flags, v)
 }
 
 // oneCronTab is the arguments of a command for one CronTab.
 func oneCronTab() cobra.PositionalArgs { return usage.OneArg("NAME", "the CronTab") }
+
+// State returns the state of a CronTab in a word: the reason of its condition Ready.
+func State(cronTab *stablev1.CronTab) string {
+	if ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady); ready != nil {
+		return ready.Reason
+	}
+	return "Pending"
+}
+
+// Schedules returns the schedules of a CronTab for display.
+func Schedules(cronTab *stablev1.CronTab) string {
+	text := string(cronTab.Spec.Schedule)
+	for _, schedule := range cronTab.Spec.Schedules {
+		if text != "" {
+			text += "; "
+		}
+		text += string(schedule)
+	}
+	return text
+}

@@ -14,6 +14,7 @@ import (
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
@@ -22,8 +23,7 @@ import (
 // starting.
 const answerTimeout = 10 * time.Second
 
-func newTrigger() *cobra.Command {
-	var f flags
+func newTrigger(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
 	cmd := &cobra.Command{
 		Use:   "trigger NAME",
@@ -34,7 +34,7 @@ the command also fails if the run does.`,
 		Example: `  keelson crontab trigger backup --wait`,
 		Args:    oneCronTab(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := f.open(cmd.Context())
+			c, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
@@ -56,7 +56,6 @@ the command also fails if the run does.`,
 			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), t.hasSucceeded)
 		},
 	}
-	f.addTo(cmd)
 	waits.AddFlags(cmd.Flags(), "the run has finished")
 	return cmd
 }
@@ -77,15 +76,15 @@ type trigger struct {
 // request requests the run, unless an earlier requested run has not started: the request would take its place. It
 // reports whether it did, and otherwise what that run waits for.
 func (t *trigger) request(ctx context.Context) (bool, string, error) {
-	cronTab, err := t.get(ctx, t.name)
+	cronTab, err := t.Find(ctx, t.name)
 	if err != nil {
 		return false, "", err
 	}
 	switch {
 	case !cronTab.DeletionTimestamp.IsZero():
-		return false, "", fmt.Errorf("CronTab %s/%s is being deleted", t.namespace, t.name)
+		return false, "", fmt.Errorf("CronTab %s/%s is being deleted", t.API.Namespace, t.name)
 	case cronTab.Spec.JobTemplate == nil:
-		return false, "", fmt.Errorf("CronTab %s/%s has no spec.jobTemplate, so there is nothing to run", t.namespace, t.name)
+		return false, "", fmt.Errorf("CronTab %s/%s has no spec.jobTemplate, so there is nothing to run", t.API.Namespace, t.name)
 	}
 	obstacle := controller.Obstacle(cronTab)
 	if open := controller.OpenRequest(cronTab); !open.IsZero() {
@@ -94,7 +93,7 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 			return false, line, nil
 		}
 		return false, "", fmt.Errorf("%s. Only one requested run can wait, so no other was requested; try again when it has started, "+
-			`or cancel it: kubectl patch crontab --namespace %s %s --type merge --patch '{"spec":{"runRequestedAt":null}}'`, line, t.namespace, t.name)
+			`or cancel it: kubectl patch crontab --namespace %s %s --type merge --patch '{"spec":{"runRequestedAt":null}}'`, line, t.API.Namespace, t.name)
 	}
 	before := cronTab.DeepCopy()
 	requested := controller.NewRequest(cronTab, time.Now())
@@ -104,7 +103,7 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 		// Perhaps somebody else has requested a run.
 		return false, t.name + ": the CronTab has changed in the meantime", nil
 	case err != nil:
-		return false, "", t.describe(t.name, err)
+		return false, "", t.Explain(t.name, err)
 	}
 	t.requested, t.obstacle = kube.RequestToken(&requested), obstacle
 	return true, "", nil
@@ -122,12 +121,12 @@ func waiting(name, request, obstacle string) string {
 // hasSucceeded reports whether the requested run has succeeded, and otherwise its state. A failed run is an error.
 func (t *trigger) hasSucceeded(ctx context.Context) (bool, string, error) {
 	// Before the Jobs, so that the Job of a run that has started is among them, unless it was deleted.
-	cronTab, err := t.get(ctx, t.name)
+	cronTab, err := t.Find(ctx, t.name)
 	if err != nil {
 		return false, "", err
 	}
 	var jobs batchv1.JobList
-	if err := t.List(ctx, &jobs, client.InNamespace(t.namespace), client.MatchingLabels{stablev1.NameLabel: t.name}); err != nil {
+	if err := t.List(ctx, &jobs, client.InNamespace(t.API.Namespace), client.MatchingLabels{stablev1.NameLabel: t.name}); err != nil {
 		return false, "", fmt.Errorf("list the Jobs of CronTab %s: %w", t.name, err)
 	}
 	for i := range jobs.Items {
@@ -142,7 +141,7 @@ func (t *trigger) hasSucceeded(ctx context.Context) (bool, string, error) {
 	switch last := cronTab.Status.LastRun; {
 	case last == nil || last.JobName != t.job:
 		return false, "", fmt.Errorf("CronTab %s/%s: the run requested at %s has no Job: the request was withdrawn, or the Job was deleted; the result is not known",
-			t.namespace, t.name, t.requested)
+			t.API.Namespace, t.name, t.requested)
 	case last.Result == stablev1.RunFailed:
 		return false, "", fmt.Errorf("the run failed: Job %s: %s; the Job was deleted", t.job, last.Reason)
 	}

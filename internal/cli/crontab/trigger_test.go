@@ -19,6 +19,7 @@ import (
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -62,7 +63,8 @@ func newTriggers(t *testing.T, calls interceptor.Funcs, objects ...client.Object
 	api := fake.NewClientBuilder().WithScheme(harness.Scheme(t, stablev1.AddToScheme)).WithObjects(objects...).
 		WithStatusSubresource(&stablev1.CronTab{}).Build()
 	return func() *trigger {
-		return &trigger{cronTabs: &cronTabs{Client: interceptor.NewClient(api, calls), namespace: "team"}, name: "backup"}
+		objects := &object.Objects[*stablev1.CronTab]{Client: interceptor.NewClient(api, calls), API: &target.API{Namespace: "team"}, Kind: kind}
+		return &trigger{cronTabs: &cronTabs{objects}, name: "backup"}
 	}, api
 }
 
@@ -102,7 +104,7 @@ func TestTriggersAtOnce(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if _, err := newTrigger().get(t.Context(), "backup"); err != nil { // answers the last one
+	if _, err := newTrigger().Find(t.Context(), "backup"); err != nil { // answers the last one
 		t.Fatal(err)
 	}
 	slices.Sort(requested)

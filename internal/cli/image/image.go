@@ -86,7 +86,7 @@ its imagePullPolicy is IfNotPresent or Never: give the loaded image another tag.
 func newList() *cobra.Command {
 	var flags source
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use: "list", Aliases: []string{"ls"},
 		Short: "List the images of the real node, of the first one if there are several",
 		Args:  usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

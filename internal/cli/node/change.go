@@ -94,7 +94,7 @@ func newRemove() *cobra.Command {
 	var force bool
 	timeout := 5 * time.Minute
 	cmd := &cobra.Command{
-		Use:   "remove NAME",
+		Use: "remove NAME", Aliases: []string{"rm"},
 		Short: "Drain a real node and delete it with its data",
 		Long: `Move the Pods of a real node to other nodes, as kubectl drain does, and delete the node with its files. It
 refuses to lose Pods without a controller, and volumes that are on the node. The first node cannot be removed.`,

@@ -206,7 +206,7 @@ func condition(object *corev1.Node) corev1.NodeCondition {
 func newList() *cobra.Command {
 	var flags instance.Flags
 	cmd := &cobra.Command{
-		Use:   "list",
+		Use: "list", Aliases: []string{"ls"},
 		Short: "List the real nodes",
 		Args:  usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

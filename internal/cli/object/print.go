@@ -1,59 +1,83 @@
-// Package object has what the commands for the objects of a kind have in common: manifests, and waiting.
+// Package object has what the commands for the objects of a kind have in common.
 package object
 
 import (
+	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
-// Output is the flags of a command that creates an object: --dry-run and --output.
+// Output is the flags of a command that writes objects: --dry-run and --output.
 type Output struct {
 	dryRun, format string
 }
 
 // AddFlags adds the flags to fs.
 func (o *Output) AddFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.dryRun, "dry-run", "none", "none, or client: only print the object")
+	fs.StringVar(&o.dryRun, "dry-run", "none", "none; client: only print the object; server: send it to the API, which checks it and does not keep it")
 	fs.StringVarP(&o.format, "output", "o", "", "print the object as yaml, json or name")
 }
 
 // Validate reports a wrong value of the flags.
 func (o *Output) Validate() error {
 	switch {
-	case o.dryRun != "none" && o.dryRun != "client":
-		return usage.Errorf("--dry-run=%s: must be none or client; kubectl apply --dry-run=server asks the API", o.dryRun)
+	case o.dryRun != "none" && o.dryRun != "client" && o.dryRun != "server":
+		return usage.Errorf("--dry-run=%s: must be none, client or server", o.dryRun)
 	case o.format != "" && o.format != "yaml" && o.format != "json" && o.format != "name":
 		return usage.Errorf("--output=%s: must be yaml, json or name", o.format)
 	}
 	return nil
 }
 
-// DryRun reports whether the object is only printed.
+// DryRun reports whether nothing is sent to the API.
 func (o *Output) DryRun() bool { return o.dryRun == "client" }
 
-// Print prints an object whose API version and kind are set. resource is its kind in lower case, such as virtualmachine.
-func (o *Output) Print(out io.Writer, object client.Object, resource, group string) error {
+// writes reports whether the API keeps what the command writes.
+func (o *Output) writes() bool { return o.dryRun != "client" && o.dryRun != "server" }
+
+// Waits reports whether a command waits: there is nothing to wait for after a dry run.
+func (o *Output) Waits(waits *Waiting) bool { return waits.Wait && o.writes() }
+
+// client returns the client of the command for writes.
+func (o *Output) client(c client.Client) client.Client {
+	if o.dryRun == "server" {
+		return client.NewDryRunClient(c)
+	}
+	return c
+}
+
+// Print prints an object, or what was done with it, such as "created".
+func (k Kind[T]) Print(out io.Writer, object T, past string, output *Output) error {
+	object.GetObjectKind().SetGroupVersionKind(k.gvk()) // the client removes it
 	var text []byte
 	var err error
-	switch o.format {
+	switch output.format {
 	case "yaml", "json":
-		text, err = Manifest(object, o.format == "json")
+		text, err = Manifest(object, output.format == "json")
 	case "name":
-		text = []byte(resource + "." + group + "/" + object.GetName() + "\n")
+		text = []byte(qualifiedName(object, k.gvk()) + "\n")
 	default:
-		text = []byte(resource + "/" + object.GetName() + " created\n")
+		suffix := map[string]string{"client": " (dry run)", "server": " (server dry run)"}[output.dryRun]
+		text = fmt.Appendf(nil, "%s/%s %s%s\n", strings.ToLower(k.Name), object.GetName(), past, suffix)
 	}
 	if err != nil {
 		return err
 	}
 	_, err = out.Write(text)
 	return err
+}
+
+// qualifiedName returns the name of an object in the output of -o name, such as virtualmachine.cloudnative.tw/web.
+func qualifiedName(object client.Object, gvk schema.GroupVersionKind) string {
+	return strings.ToLower(gvk.Kind) + "." + gvk.Group + "/" + object.GetName()
 }
 
 // Manifest returns an object as YAML or JSON, without its status and what the API server adds. Its API version and kind

@@ -6,16 +6,12 @@ import (
 	"strings"
 	"text/tabwriter"
 	"unicode"
-
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // Table writes rows of cells, in columns as wide as their longest cell.
 type Table struct {
 	out *tabwriter.Writer
-	// namespaces says whether the rows begin with a namespace.
-	namespaces bool
-	err        error
+	err error
 }
 
 // NewTable returns a table with a header.
@@ -23,25 +19,6 @@ func NewTable(out io.Writer, header ...any) *Table {
 	t := &Table{out: tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)}
 	t.Add(header...)
 	return t
-}
-
-// NewNamespacedTable returns a table of objects, with their namespaces or without. The header begins with the name.
-func NewNamespacedTable(out io.Writer, namespaces bool, header ...any) *Table {
-	if namespaces {
-		header = append([]any{"NAMESPACE"}, header...)
-	}
-	t := NewTable(out, header...)
-	t.namespaces = namespaces
-	return t
-}
-
-// AddOf adds the row of an object, which begins with its namespace, if the table has them, and its name.
-func (t *Table) AddOf(object client.Object, cells ...any) {
-	cells = append([]any{object.GetName()}, cells...)
-	if t.namespaces {
-		cells = append([]any{object.GetNamespace()}, cells...)
-	}
-	t.Add(cells...)
 }
 
 // Add adds a row. Values of objects are any text: a cell stays in its line and does not control the terminal. An empty one is "-".

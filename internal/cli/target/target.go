@@ -32,6 +32,8 @@ type Flags struct {
 	instance.Flags
 	// Kubeconfig and Context select a cluster by the rules of kubectl.
 	Kubeconfig, Context string
+	// Namespace is that of the objects; empty for the one of the context.
+	Namespace string
 }
 
 // AddFlags adds the flags to fs.
@@ -41,11 +43,16 @@ func (f *Flags) AddFlags(fs *pflag.FlagSet) {
 	fs.Var(usage.NonEmpty(&f.Context), "context", "`context` of the kubeconfig (default: the current one; without one, Keelson on this host)")
 }
 
-// Arguments returns arguments that select the same API.
+// AddNamespace adds --namespace to fs, for commands for objects that have namespaces.
+func (f *Flags) AddNamespace(fs *pflag.FlagSet) {
+	fs.VarP(usage.NonEmpty(&f.Namespace), "namespace", "n", "`namespace` of the objects (default: that of the context, otherwise default)")
+}
+
+// Arguments returns arguments that select the same API and namespace.
 func (f *Flags) Arguments() []string {
 	var words []string
 	for _, flag := range []struct{ name, value string }{
-		{"data-dir", f.DataDir}, {"kubeconfig", f.Kubeconfig}, {"context", f.Context},
+		{"data-dir", f.DataDir}, {"kubeconfig", f.Kubeconfig}, {"context", f.Context}, {"namespace", f.Namespace},
 	} {
 		if flag.value != "" {
 			words = append(words, "--"+flag.name+"="+flag.value)
@@ -76,7 +83,7 @@ type API struct {
 	Config *rest.Config
 	// Name is for display: the context, or the name of this host.
 	Name string
-	// Namespace is that of the context, otherwise "default".
+	// Namespace is the selected one, otherwise that of the context, otherwise "default".
 	Namespace string
 	// Selected selects the API also after the current context has changed.
 	Selected Flags
@@ -89,6 +96,14 @@ type API struct {
 // API returns the selected API. The first of these decides: --data-dir or --ephemeral; --kubeconfig and --context; the current
 // context of the user; Keelson on this host. The error is a *NotRunningError if it is of an instance on this host that does not run.
 func (f *Flags) API(ctx context.Context) (*API, error) {
+	api, err := f.api(ctx)
+	if err == nil {
+		api.Namespace = cmp.Or(f.Namespace, api.Namespace)
+	}
+	return api, err
+}
+
+func (f *Flags) api(ctx context.Context) (*API, error) {
 	onHost := f.DataDir != "" || f.Ephemeral
 	if onHost && (f.Kubeconfig != "" || f.Context != "") {
 		return nil, usage.Errorf("--data-dir and --ephemeral select Keelson on this host and cannot be combined with --kubeconfig or --context")
@@ -111,7 +126,7 @@ func (f *Flags) API(ctx context.Context) (*API, error) {
 		return f.ofInstance(ctx)
 	}
 	if origin := originOf(&raw); origin != nil {
-		return origin.API(ctx)
+		return origin.api(ctx)
 	}
 	return f.ofKubeconfig(ctx, loaded, &raw)
 }

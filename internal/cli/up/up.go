@@ -94,7 +94,7 @@ func New() *cobra.Command {
 	fs := cmd.Flags()
 	fs.SortFlags = false
 	o.instance.AddFlags(fs)
-	fs.BoolVar(&o.detach, "detach", false, "run in the background; the command returns when everything is ready")
+	fs.BoolVarP(&o.detach, "detach", "d", false, "run in the background; the command returns when everything is ready")
 	fs.BoolVar(&o.keepRunning, "keep-running", false, "leave the API, machines and clusters running when this command stops; the next up adopts them, and down stops them")
 	fs.StringVar(&o.node, "node", o.node, "node that runs Pods: real (this host), simulated (nothing is executed), or auto (real if this host can, unless --nodes is set)")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of nodes: of simulated ones, or with --node=real of real ones that share this host")

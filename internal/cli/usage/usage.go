@@ -46,3 +46,13 @@ func OneArg(name, meaning string) cobra.PositionalArgs {
 		return nil
 	}
 }
+
+// Names is a cobra.PositionalArgs that accepts flags and the names of one or more objects of a kind.
+func Names(kind string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return Errorf("%s takes one or more NAMEs, each of a %s", cmd.CommandPath(), kind)
+		}
+		return nil
+	}
+}

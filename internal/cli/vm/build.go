@@ -22,8 +22,7 @@ import (
 // debianReleases are the suites of Debian with their version.
 var debianReleases = map[string]string{"bookworm": "12", "trixie": "13"}
 
-func newBuild() *cobra.Command {
-	var t target.Flags
+func newBuild(t *target.Flags) *cobra.Command {
 	suite, rebuild := "trixie", false
 	var packages []string
 	cmd := &cobra.Command{
@@ -50,14 +49,14 @@ and says how to add it.`,
 			if err != nil {
 				return err
 			}
-			path, err := build(cmd, &t, name, suite, packages, rebuild)
+			path, err := build(cmd, t, name, suite, packages, rebuild)
 			if err != nil {
 				return err
 			}
-			return register(cmd, &t, name, path)
+			return register(cmd, t, name, path)
 		},
+		ValidArgsFunction: cobra.FixedCompletions([]string{"debian"}, cobra.ShellCompDirectiveNoFileComp),
 	}
-	t.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&suite, "suite", suite, "`release` of Debian: trixie (13) or bookworm (12)")
 	cmd.Flags().StringSliceVar(&packages, "package", nil, "more `packages` for the image, separated by commas; the name of the image then ends with -custom")
 	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, with the present versions of the packages; only while no machine uses it")
@@ -110,7 +109,7 @@ func removeBuilt(ctx context.Context, t *target.Flags, name, path string, out io
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	c, _, err := newClient(ctx, t)
+	c, err := imageKind.Open(ctx, t)
 	if err != nil {
 		return fmt.Errorf("find out whether machines use the image %s: %w", name, err)
 	}
@@ -122,7 +121,7 @@ func removeBuilt(ctx context.Context, t *target.Flags, name, path string, out io
 
 // register adds a built image to the instance, or says how to do it.
 func register(cmd *cobra.Command, t *target.Flags, name, path string) error {
-	c, _, err := newClient(cmd.Context(), t)
+	c, err := imageKind.Open(cmd.Context(), t)
 	if stopped := (*target.NotRunningError)(nil); errors.As(err, &stopped) {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Keelson is not running. To use the image, run: %s, then: %s %s --file %s\n",
 			instance.Command("up", stopped.Dir), instance.Command("vm image add", stopped.Dir), name, instance.Quote(path))

@@ -3,40 +3,38 @@ package vm
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/complete"
 )
 
-var (
-	machineResource = complete.Resource{GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("virtualmachines"), Namespaced: true}
-	imageResource   = complete.Resource{GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("virtualmachineimages")}
-)
-
-// completeNames completes the names of machines in the commands below vm, and those of images in the ones below image.
-func completeNames(vm, image *cobra.Command) {
-	for _, cmd := range append(vm.Commands(), image.Commands()...) {
+// completeNames completes the names of machines in the commands below vm.
+func completeNames(vm *cobra.Command) {
+	for _, cmd := range vm.Commands() {
 		switch cmd.Name() {
 		case "create":
 			cmd.ValidArgsFunction = cobra.NoFileCompletions // a new name
 			complete.Flag(cmd, "image", cobra.ShellCompDirectiveDefault, func(cmd *cobra.Command, prefix string) []string {
-				return complete.Objects(cmd, imageResource, prefix) // without one, paths
+				return complete.Objects(cmd, imageKind.Resource, prefix) // without one, paths
 			})
-		case "add":
-			cmd.ValidArgsFunction = cobra.NoFileCompletions
-		case "build":
-			cmd.ValidArgsFunction = cobra.FixedCompletions([]string{"debian"}, cobra.ShellCompDirectiveNoFileComp)
+			complete.Flag(cmd, "snapshot", cobra.ShellCompDirectiveNoFileComp, completeSnapshots)
+		case "restore", "fork":
+			complete.Flag(cmd, "snapshot", cobra.ShellCompDirectiveNoFileComp, completeSnapshots)
 		case "scp":
 			cmd.ValidArgsFunction = completeSCP
+		case "snapshot":
+			complete.Arguments(snapshotKind.Resource, cmd.Commands()...)
 		}
 	}
-	complete.Arguments(machineResource, vm.Commands()...)
-	complete.Arguments(imageResource, image.Commands()...)
+	complete.Arguments(machineKind.Resource, vm.Commands()...)
+}
+
+func completeSnapshots(cmd *cobra.Command, prefix string) []string {
+	return complete.Objects(cmd, snapshotKind.Resource, prefix)
 }
 
 // completeSCP completes NAME:PATH with the names of machines, and files of this host.
 func completeSCP(cmd *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	var names []string
-	for _, name := range complete.Objects(cmd, machineResource, prefix) {
+	for _, name := range complete.Objects(cmd, machineKind.Resource, prefix) {
 		names = append(names, name+":")
 	}
 	if len(names) == 0 {

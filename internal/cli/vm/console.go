@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 )
 
 const (
@@ -26,8 +27,7 @@ const (
 	reconnectDelay = time.Second
 )
 
-func newConsole() *cobra.Command {
-	var flags machineFlags
+func newConsole(flags *target.Flags) *cobra.Command {
 	readOnly := false
 	cmd := &cobra.Command{
 		Use:   "console NAME",
@@ -37,18 +37,17 @@ watch a console; the latest one writes, unless --read-only is set. The console s
 		Example: `  keelson vm console web`,
 		Args:    oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
-			if _, err := m.get(cmd.Context(), args[0]); err != nil {
+			if _, err := m.Find(cmd.Context(), args[0]); err != nil {
 				return err
 			}
 			c := &console{machines: m, name: args[0], readOnly: readOnly, in: cmd.InOrStdin(), out: cmd.OutOrStdout(), notices: cmd.ErrOrStderr()}
 			return c.run(cmd.Context())
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&readOnly, "read-only", false, "only watch")
 	return cmd
 }
@@ -152,7 +151,7 @@ func (c *console) read(ctx context.Context, keys chan<- []byte) (escaped bool) {
 
 // session copies in both directions until one of them ends.
 func (c *console) session(ctx context.Context, keys <-chan []byte) error {
-	conn, err := client.Dial(ctx, c.api.Config, c.namespace, c.name, client.Console, url.Values{client.ParameterWrite: {fmt.Sprint(!c.readOnly)}})
+	conn, err := client.Dial(ctx, c.API.Config, c.API.Namespace, c.name, client.Console, url.Values{client.ParameterWrite: {fmt.Sprint(!c.readOnly)}})
 	if err != nil {
 		return err
 	}

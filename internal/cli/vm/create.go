@@ -1,9 +1,10 @@
 package vm
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
@@ -39,8 +41,7 @@ type createFlags struct {
 	object.Output
 }
 
-func newCreate() *cobra.Command {
-	var flags machineFlags
+func newCreate(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
 	c := createFlags{cpu: "1", memory: "512Mi"}
 	cmd := &cobra.Command{
@@ -56,7 +57,7 @@ func newCreate() *cobra.Command {
   # With a snapshot each night, of which the last 14 are kept
   keelson vm create db --snapshot-schedule "0 3 * * *" --snapshot-keep 14 --wait
 
-  # Of a snapshot of the namespace shared, which allows that
+  # From a snapshot of the namespace shared, which allows that
   keelson vm create web-2 --snapshot shared/gold --wait
 
   # Only print the manifest
@@ -71,32 +72,31 @@ func newCreate() *cobra.Command {
 				return err
 			}
 			if c.DryRun() {
-				vm.Namespace = flags.namespace
-				return c.print(cmd.OutOrStdout(), vm)
+				vm.Namespace = flags.Namespace
+				return machineKind.Print(cmd.OutOrStdout(), vm, "created", &c.Output)
 			}
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
-			vm.Namespace = m.namespace
-			if err := m.Create(cmd.Context(), vm); apierrors.IsAlreadyExists(err) {
-				return m.taken(cmd.Context(), vm.Name)
-			} else if err != nil {
-				return m.describe(vm.Name, err)
-			}
-			if err := c.print(cmd.OutOrStdout(), vm); err != nil {
+			if err := m.checkSnapshot(cmd.Context(), vm); err != nil {
 				return err
 			}
-			if waits.Wait {
-				if err := m.until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), isReady, vm.Name); err != nil {
+			if err := m.CreateNew(cmd.Context(), vm, &c.Output); err != nil {
+				return err
+			}
+			if err := machineKind.Print(cmd.OutOrStdout(), vm, "created", &c.Output); err != nil {
+				return err
+			}
+			if c.Waits(&waits) {
+				if err := m.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), machineKind.When(isReady), vm.Name); err != nil {
 					return err
 				}
 			}
-			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Log in with: keelson vm ssh %s\n", flags.words(vm.Name))
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Log in with: keelson vm ssh %s\n", flags.Words(vm.Name))
 			return err
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	c.addFlags(cmd.Flags())
 	waits.AddFlags(cmd.Flags(), "the machine is ready")
 	return cmd
@@ -104,7 +104,7 @@ func newCreate() *cobra.Command {
 
 func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.image, "image", "", "`image`: the name of a VirtualMachineImage, a path on the host of the machine, or a URL (default: the small Linux guest of Keelson)")
-	fs.StringVar(&c.snapshot, "snapshot", "", "make the machine of this VirtualMachineSnapshot, as [NAMESPACE/]`NAME`")
+	fs.StringVar(&c.snapshot, "snapshot", "", "create the machine from this VirtualMachineSnapshot, [NAMESPACE/]`NAME`")
 	fs.StringVar(&c.sha256, "sha256", "", "SHA-256 `digest` of the image at a URL")
 	fs.StringVar(&c.cpu, "cpu", c.cpu, "number of processors")
 	fs.StringVar(&c.memory, "memory", c.memory, "memory, such as 2Gi")
@@ -117,7 +117,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
 	fs.Int32Var(&c.keep, "snapshot-keep", v1alpha1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
 	fs.BoolVar(&c.saveMemory, "snapshot-memory", false, "the snapshots of the schedule also have the memory of the machine")
-	fs.StringArrayVar(&c.allowed, "snapshot-allow-namespace", nil, "`namespace` whose machines may be made of the snapshots of the schedule; may be repeated")
+	fs.StringArrayVar(&c.allowed, "snapshot-allow-namespace", nil, "`namespace` whose machines may be created from the snapshots of the schedule; may be repeated")
 	c.AddFlags(fs)
 }
 
@@ -300,8 +300,17 @@ func parsePort(text string) (v1alpha1.Port, error) {
 	return port, nil
 }
 
-// print prints a machine.
-func (c *createFlags) print(out io.Writer, vm *v1alpha1.VirtualMachine) error {
-	vm.APIVersion, vm.Kind = v1alpha1.SchemeGroupVersion.String(), "VirtualMachine" // the client removes them
-	return c.Print(out, vm, "virtualmachine", v1alpha1.SchemeGroupVersion.Group)
+// checkSnapshot returns an error if the snapshot of a new machine does not exist. Who may not read it leaves that to the controller.
+func (m *machines) checkSnapshot(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
+	image := vm.Spec.Image
+	if image == nil || image.Snapshot == "" {
+		return nil
+	}
+	api := *m.API
+	api.Namespace = cmp.Or(image.SnapshotNamespace, api.Namespace)
+	there := &machines{&object.Objects[*v1alpha1.VirtualMachine]{Client: m.Client, API: &api, Kind: machineKind}}
+	if _, err := there.findSnapshot(ctx, image.Snapshot); !apierrors.IsForbidden(err) {
+		return err
+	}
+	return nil
 }

@@ -35,7 +35,7 @@ func (m *machines) dial(ctx context.Context, name string, port uint16, progress 
 		attempt, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		var err error
-		conn, err = client.DialPort(attempt, m.api.Config, m.namespace, name, port)
+		conn, err = client.DialPort(attempt, m.API.Config, m.API.Namespace, name, port)
 		switch {
 		case err == nil:
 			return true, "", nil
@@ -44,7 +44,7 @@ func (m *machines) dial(ctx context.Context, name string, port uint16, progress 
 		case !apierrors.IsServiceUnavailable(err) && !apierrors.IsConflict(err):
 			return false, "", err
 		}
-		vm, getErr := m.get(ctx, name)
+		vm, getErr := m.Find(ctx, name)
 		if getErr != nil {
 			return false, "", getErr
 		}
@@ -91,7 +91,7 @@ func hasSSHKey(vm *v1alpha1.VirtualMachine) bool {
 // whyOff returns an error if a machine does not run until the user changes that; it has the command.
 func whyOff(vm *v1alpha1.VirtualMachine) error {
 	if !vm.DeletionTimestamp.IsZero() {
-		return beingDeleted(vm)
+		return fmt.Errorf("VirtualMachine %s/%s is being deleted", vm.Namespace, vm.Name)
 	}
 	switch vm.Spec.Action {
 	case v1alpha1.ActionStopped:

@@ -13,12 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -109,7 +107,7 @@ func TestDial(t *testing.T) {
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","message":"it is off","code":409}`)
 		}))
 		c := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(test.vm).Build()
-		m := &machines{Client: c, api: &target.API{Config: &rest.Config{Host: server.URL}}, namespace: "team"}
+		m := newMachines(c, server.URL)
 		var progress bytes.Buffer
 		conn, err := m.dial(t.Context(), "web", 22, &progress)
 		if (test.fail == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), test.fail) || progress.String() != test.progress {

@@ -9,18 +9,17 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
-func newFork() *cobra.Command {
-	var flags machineFlags
+func newFork(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
 	var name, snapshot string
 	var number int
@@ -46,17 +45,16 @@ on in each of them. Only the default guest can do that.`,
 			if err != nil {
 				return err
 			}
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
 			if err := m.fork(cmd, args[0], names, snapshot, memory, waits.Timeout); err != nil || !waits.Wait {
 				return err
 			}
-			return m.until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), isReady, names...)
+			return m.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), machineKind.When(isReady), names...)
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new machine")
 	cmd.Flags().IntVar(&number, "number", 1, "make this `number` of machines, and add -1, -2 and so on to the name")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot (default: one is taken)")
@@ -89,57 +87,52 @@ func forkNames(name string, number int, given bool) ([]string, error) {
 // have their disks.
 func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot string, memory bool, timeout time.Duration) error {
 	ctx := cmd.Context()
-	source, err := m.get(ctx, of)
+	source, err := m.Find(ctx, of)
 	if err != nil {
 		return err
 	}
 	if snapshot != "" {
-		if _, err := m.getSnapshot(ctx, snapshot); err != nil {
+		if _, err := m.findSnapshot(ctx, snapshot); err != nil {
 			return err
 		}
 		_, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, snapshot)
 		return err
 	}
 	taken := newMachineSnapshot(source.Name, "", memory, time.Now())
-	if err := m.take(ctx, taken); err != nil {
+	if err := m.snapshots().CreateNew(ctx, taken, &object.Output{}); err != nil {
 		return err
 	}
 	if err := object.Until(ctx, timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) { return m.isForkable(ctx, taken.Name) }); err != nil {
 		return errors.Join(err, m.deleteSnapshot(context.WithoutCancel(ctx), taken.Name)) // nothing is made of it
 	}
 	created, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, taken.Name)
-	if waitErr := m.until(ctx, timeout, cmd.ErrOrStderr(), isCreated, created...); waitErr != nil {
+	if waitErr := m.Until(ctx, timeout, cmd.ErrOrStderr(), machineKind.When(isCreated), created...); waitErr != nil {
 		// New machines may still be made of it.
-		return fmt.Errorf("%w. The snapshot %s is kept; when the machines have their disks, delete it: kubectl delete vmsnap %[2]s --namespace %[3]s",
-			errors.Join(err, waitErr), taken.Name, m.namespace)
+		return fmt.Errorf("%w. The snapshot %s is kept; when the machines have their disks, delete it: keelson vm snapshot delete %[2]s --namespace %[3]s",
+			errors.Join(err, waitErr), taken.Name, m.API.Namespace)
 	}
 	return errors.Join(err, m.deleteSnapshot(ctx, taken.Name))
 }
 
 // isForkable reports whether a snapshot is taken. It fails if that needs a request of the user.
 func (m *machines) isForkable(ctx context.Context, name string) (bool, string, error) {
-	s, err := m.getSnapshot(ctx, name)
+	s, err := m.findSnapshot(ctx, name)
 	if err != nil {
 		return false, "", err
 	}
 	ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady)
 	if ready != nil && slices.Contains([]string{v1alpha1.ReasonMachineNotRunning, v1alpha1.ReasonMachineMissing, v1alpha1.ReasonInvalidSpec, v1alpha1.ReasonSnapshotLost}, ready.Reason) {
-		return false, "", fmt.Errorf("VirtualMachine %s/%s cannot be forked: %s", m.namespace, s.Spec.VirtualMachineName, ready.Message)
+		return false, "", fmt.Errorf("VirtualMachine %s/%s cannot be forked: %s", m.API.Namespace, s.Spec.VirtualMachineName, ready.Message)
 	}
-	done, line := describeSnapshot(s)
-	return done, line, nil
+	return isTaken(s), snapshotLine(s), nil
 }
 
 // createForks creates machines of a snapshot of another one until one cannot be created, and returns the names of those that
 // were.
 func (m *machines) createForks(ctx context.Context, out io.Writer, source *v1alpha1.VirtualMachine, names []string, snapshot string) (created []string, err error) {
 	for _, name := range names {
-		err := m.Create(ctx, newForkOf(source, name, snapshot))
-		if apierrors.IsAlreadyExists(err) {
-			return created, m.taken(ctx, name)
-		}
-		if err != nil {
-			return created, m.describe(name, err)
+		if err := m.CreateNew(ctx, newForkOf(source, name, snapshot), &object.Output{}); err != nil {
+			return created, err
 		}
 		created = append(created, name)
 		if _, err := fmt.Fprintf(out, "virtualmachine/%s created\n", name); err != nil {
@@ -151,9 +144,9 @@ func (m *machines) createForks(ctx context.Context, out io.Writer, source *v1alp
 
 // deleteSnapshot deletes a snapshot.
 func (m *machines) deleteSnapshot(ctx context.Context, name string) error {
-	s := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: name}}
+	s := &v1alpha1.VirtualMachineSnapshot{ObjectMeta: metav1.ObjectMeta{Namespace: m.API.Namespace, Name: name}}
 	if err := m.Delete(ctx, s); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("delete the snapshot %s/%s: %w", m.namespace, name, err)
+		return fmt.Errorf("delete the snapshot %s/%s: %w", m.API.Namespace, name, err)
 	}
 	return nil
 }

@@ -62,7 +62,7 @@ func (f forking) run(t *testing.T, snapshot string) (left []string, err error) {
 	cmd.SetContext(t.Context())
 	cmd.SetOut(&bytes.Buffer{})
 	cmd.SetErr(&bytes.Buffer{})
-	err = (&machines{Client: c, namespace: "team"}).fork(cmd, "web", []string{"copy"}, snapshot, true, time.Minute)
+	err = newMachines(c, "").fork(cmd, "web", []string{"copy"}, snapshot, true, time.Minute)
 	var vms v1alpha1.VirtualMachineList
 	var snapshots v1alpha1.VirtualMachineSnapshotList
 	for _, list := range []client.ObjectList{&vms, &snapshots} {

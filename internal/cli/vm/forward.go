@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
-func newPortForward() *cobra.Command {
-	var flags machineFlags
+func newPortForward(flags *target.Flags) *cobra.Command {
 	address, stdio := "127.0.0.1", false
 	cmd := &cobra.Command{
 		Use:   "port-forward NAME [LOCAL:]PORT...",
@@ -40,14 +40,14 @@ port on this host, 0 for any free one; without it, it is the same as PORT.`,
 				}
 				ports = append(ports, pair)
 			}
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
 			if stdio {
 				return m.connect(cmd, args[0], ports[0].remote)
 			}
-			vm, err := m.get(cmd.Context(), args[0])
+			vm, err := m.Find(cmd.Context(), args[0])
 			if err == nil {
 				err = whyOff(vm)
 			}
@@ -57,7 +57,6 @@ port on this host, 0 for any free one; without it, it is the same as PORT.`,
 			return m.forward(cmd, args[0], address, ports)
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&address, "address", address, "`address` of this host to listen on")
 	cmd.Flags().BoolVar(&stdio, "stdio", false, "connect standard input and output, as a ProxyCommand of ssh; waits for a machine that boots")
 	return cmd
@@ -148,7 +147,7 @@ func (m *machines) forward(cmd *cobra.Command, name, address string, ports []por
 // relay connects an accepted connection to a port of a machine.
 func (m *machines) relay(ctx context.Context, errors io.Writer, local net.Conn, name string, port uint16) {
 	defer func() { _ = local.Close() }() // nothing is lost any more
-	remote, err := client.DialPort(ctx, m.api.Config, m.namespace, name, port)
+	remote, err := client.DialPort(ctx, m.API.Config, m.API.Namespace, name, port)
 	if err != nil {
 		_, _ = fmt.Fprintf(errors, "Port %d of %s: %v\n", port, name, err) // nothing else could report a failure
 		return

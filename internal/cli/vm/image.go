@@ -12,12 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -25,8 +23,7 @@ import (
 // pollInterval is the interval of reads while a command waits.
 const pollInterval = 500 * time.Millisecond
 
-func newAdd() *cobra.Command {
-	var t target.Flags
+func newAdd(t *target.Flags) *cobra.Command {
 	var spec v1alpha1.VirtualMachineImageSpec
 	var noAgent, waits bool
 	cmd := &cobra.Command{
@@ -50,14 +47,14 @@ run the QEMU guest agent, add it with --no-agent: then a machine is ready as soo
 			if noAgent {
 				spec.Agent = new(bool)
 			}
-			c, _, err := newClient(cmd.Context(), &t)
+			c, err := imageKind.Open(cmd.Context(), t)
 			if err != nil {
 				return err
 			}
 			return add(cmd.Context(), c, args[0], spec, waits, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
+		ValidArgsFunction: cobra.NoFileCompletions, // a new name
 	}
-	t.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&spec.URL, "url", "", "`URL` of the image")
 	cmd.Flags().StringVar(&spec.Sha256, "sha256", "", "SHA-256 `digest` of the file at the URL")
 	cmd.Flags().StringVar(&spec.Path, "file", "", "`path` of the image on the host of the machines")
@@ -96,7 +93,7 @@ func add(ctx context.Context, c client.Client, name string, spec v1alpha1.Virtua
 			return fmt.Errorf("get the image %s: %w", name, err)
 		}
 		if wanted.URL != image.Spec.URL || wanted.Sha256 != image.Spec.Sha256 || wanted.Path != image.Spec.Path {
-			return fmt.Errorf("there is an image %s with another source; choose another name, or remove it: keelson vm image rm %[1]s", name)
+			return fmt.Errorf("there is an image %s with another source; choose another name, or delete it: keelson vm image delete %[1]s", name)
 		}
 		_, err = fmt.Fprintf(out, "image %s exists\n", name)
 	case err != nil:
@@ -137,62 +134,35 @@ func waitReady(ctx context.Context, c client.Client, name string, out, progress 
 	})
 }
 
-func newList() *cobra.Command {
-	var t target.Flags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List the images",
-		Args:  usage.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, _, err := newClient(cmd.Context(), &t)
-			if err != nil {
-				return err
-			}
-			var images v1alpha1.VirtualMachineImageList
-			if err := c.List(cmd.Context(), &images); err != nil {
-				return fmt.Errorf("list the images: %w", err)
-			}
-			return printImages(cmd.OutOrStdout(), images.Items, time.Now())
-		},
+// imageLine describes the status of an image in a line.
+func imageLine(image *v1alpha1.VirtualMachineImage) string {
+	if ready := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return image.Name + ": " + ready.Message
 	}
-	t.AddFlags(cmd.Flags())
-	return cmd
+	return image.Name + ": Pending"
 }
 
-// printImages prints images as a table.
-func printImages(out io.Writer, images []v1alpha1.VirtualMachineImage, now time.Time) error {
-	table := object.NewTable(out, "NAME", "STATE", "SIZE", "DISK", "USERS", "AGE")
-	for i := range images {
-		image := &images[i]
-		state, size, disk := "Pending", "", ""
-		if ready := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
-			state = ready.Reason
-		}
-		if image.Status.Size != nil && image.Status.VirtualSize != nil {
-			size, disk = image.Status.Size.String(), image.Status.VirtualSize.String()
-		}
-		table.Add(image.Name, state, size, disk, image.Status.Users, duration.HumanDuration(now.Sub(image.CreationTimestamp.Time)))
-	}
-	return table.Flush()
-}
-
-func newRemove() *cobra.Command {
-	var t target.Flags
+func newRemove(t *target.Flags) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rm NAME",
-		Short: "Remove an image that no machine uses",
-		Long: `Remove an image. While machines use it, nothing is removed, and the command fails and names some of
-them. A file that was added with --file stays.`,
-		Args: usage.OneArg("NAME", "the image"),
+		Use:     "delete NAME...",
+		Aliases: []string{"rm"},
+		Short:   "Delete images that no machine uses",
+		Long: `Delete images, and wait until they are gone. An image that machines use is not deleted: the command fails and
+names some of them. A file that was added with --file stays.`,
+		Args: usage.Names("VirtualMachineImage"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, _, err := newClient(cmd.Context(), &t)
+			c, err := imageKind.Open(cmd.Context(), t)
 			if err != nil {
 				return err
 			}
-			return remove(cmd.Context(), c, args[0], cmd.OutOrStdout())
+			for _, name := range args {
+				if err := remove(cmd.Context(), c, name, cmd.OutOrStdout()); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
-	t.AddFlags(cmd.Flags())
 	return cmd
 }
 
@@ -210,7 +180,7 @@ func remove(ctx context.Context, c client.Client, name string, out io.Writer) er
 		if apierrors.IsNotFound(err) {
 			return fmt.Errorf("there is no image %q; keelson vm image list has the images", name)
 		}
-		return fmt.Errorf("remove the image %s: %w", name, err)
+		return fmt.Errorf("delete the image %s: %w", name, err)
 	}
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
 		err := c.Get(ctx, client.ObjectKey{Name: name}, image)
@@ -218,12 +188,12 @@ func remove(ctx context.Context, c client.Client, name string, out io.Writer) er
 			return true, nil
 		}
 		if deleting := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionDeleting); err == nil && deleting != nil && deleting.Reason == v1alpha1.ReasonInUse {
-			return false, fmt.Errorf("%s. It is removed then", deleting.Message)
+			return false, fmt.Errorf("%s. It is deleted then", deleting.Message)
 		}
 		return false, err
 	})
 	if err == nil {
-		_, err = fmt.Fprintf(out, "image %s removed\n", name)
+		_, err = fmt.Fprintf(out, "image %s deleted\n", name)
 	}
 	return err
 }

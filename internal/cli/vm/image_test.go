@@ -138,24 +138,8 @@ func TestRemove(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)
 		}
-		if want == "" && out.String() != "image unused removed\n" {
+		if want == "" && out.String() != "image unused deleted\n" {
 			t.Errorf("%s: output %q", name, out.String())
 		}
-	}
-}
-
-func TestPrintImages(t *testing.T) {
-	var out bytes.Buffer
-	images := []v1alpha1.VirtualMachineImage{*image("debian-13", "True", "Imported", "It is"), {ObjectMeta: metav1.ObjectMeta{
-		Name: "new", CreationTimestamp: metav1.NewTime(time.Unix(7200, 0)),
-	}}}
-	if err := printImages(&out, images, time.Unix(7260, 0)); err != nil {
-		t.Fatal(err)
-	}
-	want := "NAME        STATE      SIZE    DISK   USERS   AGE\n" +
-		"debian-13   Imported   306Mi   4Gi    2       121m\n" +
-		"new         Pending    -       -      0       60s\n"
-	if diff := cmp.Diff(want, out.String()); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 )
 
-func newLogs() *cobra.Command {
-	var flags machineFlags
+func newLogs(flags *target.Flags) *cobra.Command {
 	tail, follow := -1, false
 	cmd := &cobra.Command{
 		Use:     "logs NAME",
@@ -21,18 +21,17 @@ func newLogs() *cobra.Command {
 		Example: "  keelson vm logs web --tail 20 -f",
 		Args:    oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
-			log, err := client.ReadLog(cmd.Context(), m.api.Config, m.namespace, args[0], tail, follow)
+			log, err := client.ReadLog(cmd.Context(), m.API.Config, m.API.Namespace, args[0], tail, follow)
 			if err != nil {
 				return err
 			}
 			return errors.Join(printLog(cmd.Context(), cmd.OutOrStdout(), log, args[0]), log.Close())
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	cmd.Flags().IntVar(&tail, "tail", tail, "`number` of lines from the end; -1: all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new output until Ctrl-C")
 	return cmd

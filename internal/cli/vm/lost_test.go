@@ -10,10 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
-
-	"k8s.io/client-go/rest"
-
-	"github.com/keelson-dev/keelson/internal/cli/target"
 )
 
 // A user without the permission is not told that there is a connection.
@@ -26,7 +22,7 @@ func TestConsoleThatIsRefused(t *testing.T) {
 	defer server.Close()
 	var notices bytes.Buffer
 	c := &console{
-		machines: &machines{api: &target.API{Config: &rest.Config{Host: server.URL}}, namespace: "team"}, name: "web",
+		machines: newMachines(nil, server.URL), name: "web",
 		in: strings.NewReader(""), out: io.Discard, notices: &notices,
 	}
 	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), "not for you") {

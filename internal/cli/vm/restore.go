@@ -1,8 +1,6 @@
 package vm
 
 import (
-	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -10,17 +8,17 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-func newRestore() *cobra.Command {
-	var flags machineFlags
-	var waits object.Waiting
+func newRestore(flags *target.Flags) *cobra.Command {
 	var snapshot string
+	var requested metav1.Time
 	keep := true
-	cmd := &cobra.Command{
-		Use:   "restore NAME --snapshot SNAPSHOT",
+	cmd := machineKind.NewVerb(flags, object.Verb[*v1alpha1.VirtualMachine]{
+		Name: "restore", One: true,
 		Short: "Replace the disks of a machine by those of a snapshot",
 		Long: `Replace the disks of a machine by those of one of its snapshots. The machine is shut down for that, and
 starts again if it should run; its name, addresses and ports stay as they are. The present disks are kept in another
@@ -29,35 +27,23 @@ snapshot first, whose name is in status.restore.previous of the VirtualMachine: 
 
   # Without a snapshot of the present disks
   keelson vm restore web --snapshot before --keep-current=false`,
-		Args: oneMachine(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if snapshot == "" {
-				return usage.Errorf("--snapshot is required: the name of a VirtualMachineSnapshot of the machine, see kubectl get vmsnap")
-			}
-			m, err := flags.open(cmd.Context())
-			if err != nil {
-				return err
-			}
-			var requested metav1.Time
-			err = m.change(cmd.Context(), args[0], func(vm *v1alpha1.VirtualMachine, now time.Time) {
-				vm.Spec.Restore = newMachineRestore(vm, snapshot, keep, now)
-				requested = vm.Spec.Restore.RequestedAt
-			})
-			if err != nil {
-				return err
-			}
-			if _, err := fmt.Fprintf(cmd.OutOrStdout(), "virtualmachine/%s restore requested\n", args[0]); err != nil || !waits.Wait {
-				return err
-			}
-			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) {
-				return m.isRestored(ctx, args[0], requested)
-			})
+		Past: "restore requested",
+		Change: func(vm *v1alpha1.VirtualMachine, now time.Time) {
+			vm.Spec.Restore = newMachineRestore(vm, snapshot, keep, now)
+			requested = vm.Spec.Restore.RequestedAt
 		},
+		Until: "the machine is restored and ready",
+		Look:  func(vm *v1alpha1.VirtualMachine) (bool, string, error) { return isRestored(vm, requested) },
+	})
+	cmd.Use = "restore NAME --snapshot SNAPSHOT"
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if snapshot == "" {
+			return usage.Errorf("--snapshot is required: the name of a VirtualMachineSnapshot of the machine, see keelson vm snapshot list")
+		}
+		return nil
 	}
-	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot of the machine")
 	cmd.Flags().BoolVar(&keep, "keep-current", true, "keep the present disks in a VirtualMachineSnapshot first")
-	waits.AddFlags(cmd.Flags(), "the machine is restored and ready")
 	return cmd
 }
 
@@ -79,12 +65,8 @@ func newMachineRestore(vm *v1alpha1.VirtualMachine, snapshot string, keep bool, 
 
 // isRestored reports whether a restore is done and the machine is ready, otherwise what it waits for. It fails when the restore has
 // failed. A machine that should not run, or stays off because of its schedule or restart policy, is done when it is restored.
-func (m *machines) isRestored(ctx context.Context, name string, requested metav1.Time) (bool, string, error) {
-	vm, err := m.get(ctx, name)
-	if err != nil {
-		return false, "", err
-	}
-	r := object.Restore{Noun: "machine", Name: name, Generation: vm.Generation, Conditions: vm.Status.Conditions}
+func isRestored(vm *v1alpha1.VirtualMachine, requested metav1.Time) (bool, string, error) {
+	r := object.Restore{Noun: "machine", Name: vm.Name, Generation: vm.Generation, Conditions: vm.Status.Conditions}
 	if done := vm.Status.Restore; done != nil && done.RequestedAt.Equal(&requested) {
 		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
 	}

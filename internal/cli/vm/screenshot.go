@@ -10,11 +10,11 @@ import (
 	"golang.org/x/term"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
-func newScreenshot() *cobra.Command {
-	var flags machineFlags
+func newScreenshot(flags *target.Flags) *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:   "screenshot NAME",
@@ -27,11 +27,11 @@ func newScreenshot() *cobra.Command {
 			if file, isFile := cmd.OutOrStdout().(*os.File); output == "-" && isFile && term.IsTerminal(int(file.Fd())) {
 				return usage.Errorf("a PNG file is not written to a terminal: use --output with a file")
 			}
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
-			image, err := client.ReadScreenshot(cmd.Context(), m.api.Config, m.namespace, args[0])
+			image, err := client.ReadScreenshot(cmd.Context(), m.API.Config, m.API.Namespace, args[0])
 			if err != nil {
 				return err
 			}
@@ -51,7 +51,6 @@ func newScreenshot() *cobra.Command {
 			return err
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", output, "`file` to write; -: standard output (default NAME.png)")
 	return cmd
 }

@@ -3,21 +3,18 @@ package vm
 import (
 	"context"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 )
 
-func newSnapshot() *cobra.Command {
-	var flags machineFlags
+func newSnapshot(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
 	var output object.Output
 	var name string
@@ -25,19 +22,21 @@ func newSnapshot() *cobra.Command {
 	var allowed []string
 	cmd := &cobra.Command{
 		Use:   "snapshot NAME",
-		Short: "Take a snapshot of a machine",
-		Long: `Take a snapshot of the disks of a machine, also while it runs. A new machine is made of it with
-keelson vm fork --snapshot. It is kept when the machine is deleted; delete it with kubectl delete vmsnap.
+		Short: "Take, list and delete snapshots of machines",
+		Long: `Take a snapshot of the disks of a machine, also while it runs. keelson vm create --snapshot and keelson vm fork
+--snapshot create machines from it. It is kept when the machine is deleted.
 
-With --memory, the snapshot also has the memory of the machine, which must run or be asleep. A machine that is made of
-it, or restored from it, does not boot: it goes on from the moment of the snapshot.
+With --memory, the snapshot also has the memory of the machine, which must run or be asleep. A machine that is created
+from it, or restored from it, does not boot: it resumes at the moment of the snapshot.
 
-With --allow-namespace, machines of other namespaces can be made of it, too. Whoever can create machines there can then
-read all that is in the snapshot.`,
+With --allow-namespace, machines of other namespaces can be created from it, too. Users who can create machines there
+can then read everything in the snapshot.`,
 		Example: `  keelson vm snapshot web --name before --wait
   keelson vm fork web --snapshot before --name web-2 --wait
   keelson vm snapshot web --name running --memory --wait
-  keelson vm snapshot web --name gold --allow-namespace team-a --allow-namespace team-b`,
+  keelson vm snapshot web --name gold --allow-namespace team-a --allow-namespace team-b
+  keelson vm snapshot list
+  keelson vm snapshot delete before`,
 		Args: oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := output.Validate(); err != nil {
@@ -46,39 +45,37 @@ read all that is in the snapshot.`,
 			taken := newMachineSnapshot(args[0], name, memory, time.Now())
 			taken.Spec.AllowedNamespaces = allowed
 			if output.DryRun() {
-				taken.Namespace = flags.namespace
-				return printSnapshot(cmd.OutOrStdout(), &output, taken)
+				taken.Namespace = flags.Namespace
+				return snapshotKind.Print(cmd.OutOrStdout(), taken, "created", &output)
 			}
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
-			if _, err := m.get(cmd.Context(), args[0]); err != nil {
+			if _, err := m.Find(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			if err := m.take(cmd.Context(), taken); err != nil {
+			if err := m.snapshots().CreateNew(cmd.Context(), taken, &output); err != nil {
 				return err
 			}
-			if err := printSnapshot(cmd.OutOrStdout(), &output, taken); err != nil || !waits.Wait {
+			if err := snapshotKind.Print(cmd.OutOrStdout(), taken, "created", &output); err != nil || !output.Waits(&waits) {
 				return err
 			}
-			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) {
-				return m.isTaken(ctx, taken.Name)
-			})
+			return m.snapshots().Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), snapshotKind.When(isTaken), taken.Name)
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	output.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the VirtualMachineSnapshot (default: that of the machine, and the time)")
 	cmd.Flags().BoolVar(&memory, "memory", false, "the snapshot also has the memory of the machine")
-	cmd.Flags().StringArrayVar(&allowed, "allow-namespace", nil, "`namespace` whose machines may be made of the snapshot; may be repeated")
+	cmd.Flags().StringArrayVar(&allowed, "allow-namespace", nil, "`namespace` whose machines may be created from the snapshot; may be repeated")
 	waits.AddFlags(cmd.Flags(), "the snapshot is taken")
+	cmd.AddCommand(
+		snapshotKind.NewList(flags, "List the snapshots of machines"), snapshotKind.NewDescribe(flags, "Show snapshots with their events"),
+		snapshotKind.NewDelete(flags, object.Deletion[*v1alpha1.VirtualMachineSnapshot]{
+			Short: "Delete snapshots of machines", Example: "  keelson vm snapshot delete before --wait",
+		}),
+	)
 	return cmd
-}
-
-func printSnapshot(out io.Writer, output *object.Output, s *v1alpha1.VirtualMachineSnapshot) error {
-	s.APIVersion, s.Kind = v1alpha1.SchemeGroupVersion.String(), "VirtualMachineSnapshot" // the client removes them
-	return output.Print(out, s, "virtualmachinesnapshot", v1alpha1.GroupName)
 }
 
 // newMachineSnapshot returns the object. Without a name, it gets that of the machine and the time in UTC.
@@ -91,49 +88,24 @@ func newMachineSnapshot(machine, name string, memory bool, now time.Time) *v1alp
 	}
 }
 
-// take creates a snapshot.
-func (m *machines) take(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) error {
-	s.Namespace = m.namespace
-	err := m.Create(ctx, s)
-	if apierrors.IsAlreadyExists(err) {
-		return object.Taken(ctx, m, s, fmt.Sprintf("VirtualMachineSnapshot %s/%s", m.namespace, s.Name), fmt.Sprintf("kubectl delete vmsnap %s --namespace %s", s.Name, m.namespace))
+// findSnapshot returns a snapshot that is not being deleted.
+func (m *machines) findSnapshot(ctx context.Context, name string) (*v1alpha1.VirtualMachineSnapshot, error) {
+	s, err := m.snapshots().Find(ctx, name)
+	if err == nil && !s.DeletionTimestamp.IsZero() {
+		return nil, fmt.Errorf("%s is being deleted", m.snapshots().Title(name))
 	}
-	if err != nil {
-		return fmt.Errorf("VirtualMachineSnapshot %s/%s: %w", m.namespace, s.Name, err)
-	}
-	return nil
+	return s, err
 }
 
-// getSnapshot returns a snapshot that is not being deleted.
-func (m *machines) getSnapshot(ctx context.Context, name string) (*v1alpha1.VirtualMachineSnapshot, error) {
-	var s v1alpha1.VirtualMachineSnapshot
-	err := m.Get(ctx, client.ObjectKey{Namespace: m.namespace, Name: name}, &s)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no VirtualMachineSnapshot %q in the namespace %s; kubectl get vmsnap --all-namespaces lists them", name, m.namespace)
-	case err != nil:
-		return nil, fmt.Errorf("VirtualMachineSnapshot %s/%s: %w", m.namespace, name, err)
-	case !s.DeletionTimestamp.IsZero():
-		return nil, fmt.Errorf("VirtualMachineSnapshot %s/%s is being deleted", m.namespace, name)
-	}
-	return &s, nil
+// isTaken reports whether a snapshot is taken.
+func isTaken(s *v1alpha1.VirtualMachineSnapshot) bool {
+	return meta.IsStatusConditionTrue(s.Status.Conditions, v1alpha1.ConditionReady)
 }
 
-// isTaken reports whether a snapshot is taken, and describes its state.
-func (m *machines) isTaken(ctx context.Context, name string) (bool, string, error) {
-	s, err := m.getSnapshot(ctx, name)
-	if err != nil {
-		return false, "", err
+// snapshotLine describes the status of a snapshot in a line.
+func snapshotLine(s *v1alpha1.VirtualMachineSnapshot) string {
+	if ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		return s.Name + ": " + ready.Message
 	}
-	done, line := describeSnapshot(s)
-	return done, line, nil
-}
-
-// describeSnapshot reports whether a snapshot is taken, and describes its state in a line.
-func describeSnapshot(s *v1alpha1.VirtualMachineSnapshot) (isTaken bool, line string) {
-	ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady)
-	if ready == nil {
-		return false, s.Name + ": Pending"
-	}
-	return ready.Status == metav1.ConditionTrue, s.Name + ": " + ready.Message
+	return s.Name + ": Pending"
 }

@@ -16,25 +16,25 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
 // login has the flags of a command that uses ssh.
 type login struct {
-	machineFlags
+	*target.Flags
 	user, identity string
 	port           uint16
 }
 
 func (l *login) addFlags(fs *pflag.FlagSet) {
-	l.machineFlags.addFlags(fs)
 	fs.StringVarP(&l.user, "login", "l", "", "`user` in the guest (default: root in the default guest, debian in images of that name, otherwise yours)")
 	fs.StringVarP(&l.identity, "identity", "i", "", "`file` with the private key (default: those of ssh, and the key that keelson vm create uses)")
 	fs.Uint16VarP(&l.port, "port", "p", 22, "port of the SSH server in the guest")
 }
 
-func newSSH() *cobra.Command {
-	var l login
+func newSSH(flags *target.Flags) *cobra.Command {
+	l := login{Flags: flags}
 	cmd := &cobra.Command{
 		Use:   "ssh NAME [-- COMMAND...]",
 		Short: "Log in to a machine, or run a command in it",
@@ -64,8 +64,8 @@ is no warning.`,
 	return cmd
 }
 
-func newSCP() *cobra.Command {
-	var l login
+func newSCP(flags *target.Flags) *cobra.Command {
+	l := login{Flags: flags}
 	recursive := false
 	cmd := &cobra.Command{
 		Use:   "scp SOURCE... TARGET",
@@ -135,11 +135,11 @@ func userAt(user, name string) string {
 
 // options returns the options of ssh and scp for a machine, and the user to log in as; "" is the default of ssh.
 func (l *login) options(ctx context.Context, name string) (options []string, user string, err error) {
-	m, err := l.open(ctx)
+	m, err := open(ctx, l.Flags)
 	if err != nil {
 		return nil, "", err
 	}
-	vm, err := m.get(ctx, name)
+	vm, err := m.Find(ctx, name)
 	if err == nil {
 		err = whyOff(vm)
 	}
@@ -158,7 +158,7 @@ func (l *login) options(ctx context.Context, name string) (options []string, use
 		return nil, "", fmt.Errorf("make the directory for host keys: %w", err)
 	}
 	// ssh expands % and ~, and passes the command to a shell.
-	proxy := fmt.Sprintf("%s vm port-forward %s %d --stdio", instance.Quote(self), l.words(name), l.port)
+	proxy := fmt.Sprintf("%s vm port-forward %s %d --stdio", instance.Quote(self), l.Words(name), l.port)
 	options = []string{
 		"-o", "ProxyCommand=" + strings.ReplaceAll(proxy, "%", "%%"),
 		"-o", "HostKeyAlias=" + string(vm.UID),

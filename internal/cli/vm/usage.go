@@ -12,11 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
-func newUsage() *cobra.Command {
-	var flags machineFlags
+func newUsage(flags *target.Flags) *cobra.Command {
 	output := ""
 	cmd := &cobra.Command{
 		Use:   "usage NAME",
@@ -29,11 +29,11 @@ func newUsage() *cobra.Command {
 			if output != "" && output != "json" {
 				return usage.Errorf("--output must be json, not %q", output)
 			}
-			m, err := flags.open(cmd.Context())
+			m, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
-			found, err := client.ReadUsage(cmd.Context(), m.api.Config, m.namespace, args[0])
+			found, err := client.ReadUsage(cmd.Context(), m.API.Config, m.API.Namespace, args[0])
 			if err != nil {
 				return err
 			}
@@ -49,7 +49,6 @@ func newUsage() *cobra.Command {
 			return printUsage(cmd.OutOrStdout(), found)
 		},
 	}
-	flags.addFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", output, "`format` of the output: json; a table by default")
 	return cmd
 }

@@ -2,18 +2,18 @@
 package vm
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/complete"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
 // New returns the command.
 func New() *cobra.Command {
+	flags := &target.Flags{}
 	cmd := &cobra.Command{
 		Use:   "vm",
 		Short: "Create, control and access VirtualMachines",
@@ -24,24 +24,34 @@ permissions.
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	image := &cobra.Command{
+	flags.AddFlags(cmd.PersistentFlags())
+	flags.AddNamespace(cmd.PersistentFlags())
+	cmd.AddCommand(
+		newCreate(flags), machineKind.NewList(flags, "List machines with their addresses"), machineKind.NewDescribe(flags, "Show machines with their events"),
+		newConsole(flags), newSSH(flags), newSCP(flags), newPortForward(flags), newLogs(flags), newScreenshot(flags), newUsage(flags),
+		newSnapshot(flags), newFork(flags), newRestore(flags), newImage(flags),
+		machineKind.NewDelete(flags, object.Deletion[*v1alpha1.VirtualMachine]{
+			Short: "Delete machines", Long: "Delete machines, and their disks unless the disks have deletePolicy: Retain. VirtualDisks and snapshots are kept.",
+			Example: "  keelson vm delete web db --wait",
+		}),
+	)
+	for _, v := range verbs() {
+		cmd.AddCommand(machineKind.NewVerb(flags, v))
+	}
+	completeNames(cmd)
+	return cmd
+}
+
+func newImage(flags *target.Flags) *cobra.Command {
+	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "Build, add, list and remove VirtualMachineImages",
-		Long: `Build, add, list and remove VirtualMachineImages: disk images that VirtualMachines of all namespaces
+		Short: "Build, add, list and delete VirtualMachineImages",
+		Long: `Build, add, list and delete VirtualMachineImages: disk images that VirtualMachines of all namespaces
 name in spec.image.name.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	image.AddCommand(newBuild(), newAdd(), newList(), newRemove())
-	cmd.AddCommand(newCreate(), newListMachines(), newConsole(), newSSH(), newSCP(), newPortForward(), newLogs(), newScreenshot(), newUsage(), newSnapshot(), newFork(), newRestore(), image)
-	for _, v := range verbs() {
-		cmd.AddCommand(newVerb(v))
-	}
-	completeNames(cmd, image)
+	cmd.AddCommand(newBuild(flags), newAdd(flags), imageKind.NewList(flags, "List the images"), imageKind.NewDescribe(flags, "Show images with their events"), newRemove(flags))
+	complete.Arguments(imageKind.Resource, cmd.Commands()...)
 	return cmd
-}
-
-// newClient returns a client of the machines and images of an API.
-func newClient(ctx context.Context, flags *target.Flags) (client.Client, *target.API, error) {
-	return flags.Client(ctx, v1alpha1.AddToScheme)
 }

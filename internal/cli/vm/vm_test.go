@@ -15,9 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -30,6 +34,12 @@ func execute(t *testing.T, args ...string) (string, error) {
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "config"))
 	t.Setenv("XDG_DATA_HOME", "")
 	return harness.Execute(t, New(), args...)
+}
+
+// newMachines returns the machines of the namespace team.
+func newMachines(c ctrlclient.Client, server string) *machines {
+	api := &target.API{Config: &rest.Config{Host: server}, Namespace: "team"}
+	return &machines{&object.Objects[*v1alpha1.VirtualMachine]{Client: c, API: api, Kind: machineKind}}
 }
 
 func write(t *testing.T, name, text string) string {
@@ -127,7 +137,7 @@ func TestUsageErrors(t *testing.T) {
 		args, want string
 	}{
 		{"create", "takes one NAME"},
-		{"create web --dry-run=server", "must be none or client"},
+		{"create web --dry-run=perhaps", "must be none, client or server"},
 		{"create web -o wide", "must be yaml, json or name"},
 		{"create web --image https://example.org/a", "needs --sha256"},
 		{"create web --sha256 f00", "goes with an image at a URL"},
@@ -137,7 +147,7 @@ func TestUsageErrors(t *testing.T) {
 		{"create web --port =80", "--port==80: must be"},
 		{"create web --port 80/sctp", "--port=80/sctp: must be"},
 		{"create web --user-data a --ssh-key b", "cannot be combined"},
-		{"stop", "takes one NAME"},
+		{"stop", "takes one or more NAMEs"},
 		{"ssh", "takes one NAME"},
 		{"ssh web uptime", "a command after --"},
 		{"scp a b", "NAME:PATH"},
@@ -155,6 +165,11 @@ func TestUsageErrors(t *testing.T) {
 		{"create web --snapshot a/b/c", "--snapshot=a/b/c: must be NAME, or NAMESPACE/NAME"},
 		{"console", "takes one NAME"},
 		{"list web", "takes no argument"},
+		{"list -o xml", "must be wide, json, yaml or name"},
+		{"delete", "takes one or more NAMEs"},
+		{"snapshot delete", "takes one or more NAMEs"},
+		{"stop web --dry-run=perhaps", "must be none, client or server"},
+		{"restore web db --snapshot before", "takes one NAME"},
 	} {
 		_, err := execute(t, strings.Fields(test.args)...)
 		if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), test.want) {
@@ -226,35 +241,6 @@ func TestRestart(t *testing.T) {
 		if !vm.Spec.RestartRequestedAt.Equal(test.want) {
 			t.Errorf("%s: %v, want %v", test.name, vm.Spec.RestartRequestedAt, test.want)
 		}
-	}
-}
-
-func TestPrintMachines(t *testing.T) {
-	now := time.Now()
-	web := v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}}
-	web.Status = v1alpha1.VirtualMachineStatus{PrintableStatus: v1alpha1.StatusRunning, Server: &v1alpha1.Server{
-		Addresses: []string{"10.1.0.2", "10.1.0.3"}, Endpoints: []v1alpha1.Endpoint{{Name: "ssh", Address: "127.0.0.1:1"}, {Name: "web", Address: "127.0.0.1:2"}},
-	}}
-	created := v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "new", CreationTimestamp: metav1.NewTime(now)}}
-	want := `NAMESPACE   NAME   STATUS    ADDRESS    PORTS                           AGE
-team        web    Running   10.1.0.2   ssh=127.0.0.1:1,web=127.0.0.1:2   60m
-team        new    Pending   -          -                                 0s
-`
-	var out bytes.Buffer
-	if err := printMachines(&out, []v1alpha1.VirtualMachine{web, created}, true, now); err != nil {
-		t.Fatal(err)
-	}
-	got := strings.Join(strings.Fields(out.String()), " ")
-	if diff := cmp.Diff(strings.Join(strings.Fields(want), " "), got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-}
-
-func TestWords(t *testing.T) {
-	f := machineFlags{namespace: "team"}
-	f.DataDir = "/my data"
-	if got, want := f.words("web"), "web --data-dir='/my data' --namespace=team"; got != want {
-		t.Errorf("got %s, want %s", got, want)
 	}
 }
 
