@@ -40,7 +40,7 @@ install -m 0644 "$(cd kube && go list -f '{{.Dir}}' k8s.io/kubernetes/test/image
 data=$(mktemp -d)
 trap 'bin/keelson down --data-dir "$data"; rm -rf "$data"' EXIT
 bin/keelson up --data-dir "$data" --detach --node=real --nodes=2 --vm-driver=fake --console-port=-1
-load() { bin/keelson image load --data-dir "$data" --name "$1" --entrypoint "$2" "${3:-$root}"; }
+load() { bin/keelson node image load --data-dir "$data" --name "$1" --entrypoint "$2" "${3:-$root}"; }
 mkdir -p "$out/pause"
 cp bin/node/pause "$out/pause/"
 for name in $("$out/e2e.test" --list-images); do

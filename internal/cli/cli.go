@@ -19,7 +19,6 @@ import (
 	crontabcmd "github.com/keelson-dev/keelson/internal/cli/crontab"
 	"github.com/keelson-dev/keelson/internal/cli/doctor"
 	"github.com/keelson-dev/keelson/internal/cli/down"
-	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
 	"github.com/keelson-dev/keelson/internal/cli/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/cli/logs"
 	managercmd "github.com/keelson-dev/keelson/internal/cli/manager"
@@ -31,7 +30,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/up"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	versioncmd "github.com/keelson-dev/keelson/internal/cli/version"
-	versionscmd "github.com/keelson-dev/keelson/internal/cli/versions"
 	vmcmd "github.com/keelson-dev/keelson/internal/cli/vm"
 	"github.com/keelson-dev/keelson/internal/version"
 )
@@ -116,30 +114,32 @@ func New() *cobra.Command {
 		return usage.BadFlag(cmd.CommandPath(), err)
 	})
 	root.SetHelpCommand(newHelp())
-	root.AddCommand(
-		up.New(),
-		down.New(),
-		status.New(),
-		doctor.New(),
-		consolecmd.New(),
-		logs.New(),
-		kubeconfig.New(),
-		backup.New(),
-		restore.New(),
-		imagecmd.New(),
-		nodecmd.New(),
-		vmcmd.New(),
-		clustercmd.New(),
-		crontabcmd.New(),
-		topcmd.New(),
-		managercmd.New(),
-		manifests.New(),
-		versioncmd.New(),
-		versionscmd.New(),
-		newEnvironment(),
-	)
+	for _, group := range groups() {
+		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title + ":"})
+		for _, cmd := range group.commands {
+			cmd.GroupID = group.title
+			root.AddCommand(cmd)
+		}
+	}
+	root.AddCommand(versioncmd.New(), newEnvironment())
 	complete.Flags(root)
 	return root
+}
+
+// group is commands with a title in the help.
+type group struct {
+	title    string
+	commands []*cobra.Command
+}
+
+func groups() []group {
+	return []group{
+		{"Run Keelson", []*cobra.Command{
+			up.New(), down.New(), status.New(), doctor.New(), logs.New(), kubeconfig.New(), nodecmd.New(), backup.New(), restore.New(),
+		}},
+		{"Use it", []*cobra.Command{vmcmd.New(), clustercmd.New(), crontabcmd.New(), consolecmd.New(), topcmd.New()}},
+		{"Operate it in a cluster", []*cobra.Command{managercmd.New(), manifests.New()}},
+	}
 }
 
 // checkCompletion adds cobra's `keelson completion`. Unlike that, it fails for a shell that does not exist.

@@ -168,9 +168,34 @@ func TestHelp(t *testing.T) {
 			t.Errorf("the help has no %s:\n%s", command, help)
 		}
 	}
+	for _, group := range []string{"Run Keelson:\n  backup ", "Use it:\n  cluster ", "Operate it in a cluster:\n  manager ", "Additional Commands:\n  completion "} {
+		if !strings.Contains(help, "\n"+group) {
+			t.Errorf("no group %q in the help:\n%s", group, help)
+		}
+	}
 	for line := range strings.SplitSeq(help, "\n") {
 		if len(line) > 100 {
 			t.Errorf("a line of the help is wider than a terminal: %q", line)
+		}
+	}
+}
+
+// No word has two meanings: that of a command, and that of another one below it or above it. The words of verbs, which do the same to
+// objects of different kinds, are the exceptions.
+func TestNoHomonyms(t *testing.T) {
+	top := map[string]bool{}
+	for _, cmd := range New().Commands() {
+		top[cmd.Name()] = true
+	}
+	same := map[string]string{"restore": "a verb", "logs": "a verb", "kubeconfig": "of a Cluster", "help": "of cobra", "completion": "of cobra"}
+	for _, cmd := range New().Commands() {
+		for _, below := range cmd.Commands() {
+			if top[below.Name()] && same[below.Name()] == "" {
+				t.Errorf("%s is a homonym", below.CommandPath())
+			}
+		}
+		if top[cmd.Name()+"s"] {
+			t.Errorf("%s and %[1]ss", cmd.Name())
 		}
 	}
 }

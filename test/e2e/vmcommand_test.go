@@ -39,13 +39,13 @@ func TestLongAccessByCommand(t *testing.T) {
 	s.OK(t, append([]string{"keelson", "vm", "scp", file, "web:/root/"}, vm("", "")[4:]...)...)
 	transcript.Contains(t, s.OK(t, vm("ssh", "web", "--", "cat /root/file")...), "copied-42")
 
-	console := s.StartOnTerminal(t, 120, vm("console", "web")...)
+	console := s.StartOnTerminal(t, 120, vm("serial", "web")...)
 	console.Await(t, "root@web")
 	console.Type(t, "\recho typed-$((40+2))\r")
 	console.Await(t, "typed-42")
 
 	// A second console writes, and the first one is told so.
-	second := s.StartOnTerminal(t, 120, vm("console", "web")...)
+	second := s.StartOnTerminal(t, 120, vm("serial", "web")...)
 	second.Await(t, "typed-42")
 	second.Type(t, "\recho again-$((40+2))\r")
 	for _, c := range []*transcript.Terminal{console, second} {

@@ -23,6 +23,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	versionscmd "github.com/keelson-dev/keelson/internal/cli/versions"
 )
 
 var (
@@ -57,7 +58,7 @@ func New() *cobra.Command {
 	snapshot := newSnapshot(flags)
 	cmd.AddCommand(
 		create, newKubeconfig(flags), kind.NewList(flags, "List clusters with the addresses of their APIs"), kind.NewDescribe(flags, "Show clusters with their events"),
-		newRun(flags, true), newRun(flags, false), newUpgrade(flags), snapshot, newRestore(flags), newRehearse(flags), newDelete(flags),
+		newRun(flags, true), newRun(flags, false), newUpgrade(flags), snapshot, newRestore(flags), newRehearse(flags), newDelete(flags), versionscmd.New(flags),
 	)
 	complete.Arguments(kind.Resource, cmd.Commands()...)
 	complete.Arguments(snapshotKind.Resource, snapshot.Commands()...)

@@ -46,7 +46,7 @@ with real nodes, or with --rke-config one on the hosts of an RKE configuration.`
 
   # With two nodes that run Pods
   keelson cluster create demo --nodes 2 --wait
-  keelson image load --cluster demo app.tar
+  keelson node image load --cluster demo app.tar
 
   # One for a test, which is deleted after an hour
   keelson cluster create preview --expires-after 1h

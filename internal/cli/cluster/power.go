@@ -43,7 +43,7 @@ what the upgrade would refuse or warn of; a snapshot is the way back.`,
 	})
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if version == "" {
-			return usage.Errorf("--version is required: a Kubernetes version such as v1.36.3; keelson versions lists those of this host")
+			return usage.Errorf("--version is required: a Kubernetes version such as v1.36.3; keelson cluster versions lists those of this host")
 		}
 		return nil
 	}

@@ -39,7 +39,7 @@ run. Then it deletes the new cluster and the snapshot, also after Ctrl-C.
 
 The result Refused means that objects are lost, or cannot be written after the upgrade; the exit code is
 1 then. Unchecked is what a copy cannot tell, such as webhooks: their programs do not run there.`,
-		Example: `  keelson versions
+		Example: `  keelson cluster versions
   keelson cluster rehearse demo --version v1.36.3
   keelson cluster upgrade demo --version v1.36.3`,
 		Args: oneCluster(),

@@ -1,4 +1,4 @@
-// Package image is the command `keelson image`: images for the real node that need no registry.
+// Package image is the command `keelson node image`: images for the real node that need no registry.
 package image
 
 import (
@@ -22,17 +22,17 @@ import (
 )
 
 const loadExamples = `  # An archive of docker save, podman save or another tool
-  keelson image load app.tar
-  docker save app:dev | keelson image load -
+  keelson node image load app.tar
+  docker save app:dev | keelson node image load -
 
   # A folder with one static program; a container then uses image: hello:v1
-  keelson image load --name hello:v1 ./hello
+  keelson node image load --name hello:v1 ./hello
 
   # An OCI image layout, such as skopeo, buildah or crane write
-  keelson image load ./layout
+  keelson node image load ./layout
 
   # Into the nodes of a Cluster
-  keelson image load --cluster demo app.tar`
+  keelson node image load --cluster demo app.tar`
 
 // New returns the command.
 func New() *cobra.Command {
@@ -62,7 +62,7 @@ its imagePullPolicy is IfNotPresent or Never: give the loaded image another tag.
 		Example: loadExamples,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return usage.Errorf("keelson image load takes one FILE, FOLDER or -; got %d", len(args))
+				return usage.Errorf("keelson node image load takes one FILE, FOLDER or -; got %d", len(args))
 			}
 			return nil
 		},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
+	imagecmd "github.com/keelson-dev/keelson/internal/cli/image"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -39,12 +40,12 @@ const (
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "node",
-		Short: "List, add and remove real nodes, and power them off and on",
+		Short: "List, add and remove real nodes, power them off and on, and load images",
 		Long:  long,
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newList(), newAdd(), newRemove(),
+	cmd.AddCommand(imagecmd.New(), newList(), newAdd(), newRemove(),
 		newPower("stop", "Shut a node down: its Pods end gracefully",
 			`Shut a real node down, and return when it is off. Its Pods get SIGTERM first. It stays off, also after a
 restart of Keelson, until `+"`keelson node start`"+`. To move the Pods to other nodes before, use kubectl drain.`,

@@ -75,7 +75,7 @@ var kinds = [sectionCount]kind{
 			{key: "s", label: "start", words: []string{"start"}, when: isOff},
 			{key: "x", label: "stop", words: []string{"stop"}, when: isOn},
 			{key: "r", label: "restart", words: []string{"restart"}, when: isOn},
-			{key: "c", label: "console", words: []string{"console"}, interactive: true, when: isOn},
+			{key: "c", label: "console", words: []string{"serial"}, interactive: true, when: isOn},
 			{key: "l", label: "ssh", words: []string{"ssh"}, interactive: true, when: isOn},
 		},
 	},

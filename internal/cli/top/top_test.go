@@ -151,7 +151,7 @@ func TestKeys(t *testing.T) {
 		{"and cannot be stopped", "x", outcome{Message: "stop does not apply: db is stopped"}},
 		{"the second one is on", "down x", outcome{Words: []string{"vm", "stop"}}},
 		{"restart", "j r", outcome{Words: []string{"vm", "restart"}}},
-		{"console", "j c", outcome{Words: []string{"vm", "console"}, Interactive: true}},
+		{"console", "j c", outcome{Words: []string{"vm", "serial"}, Interactive: true}},
 		{"ssh", "j l", outcome{Words: []string{"vm", "ssh"}, Interactive: true}},
 		{"down into the next section", "j j t", outcome{Focus: clusters}},
 		{"up again", "j j k x", outcome{Words: []string{"vm", "stop"}}},

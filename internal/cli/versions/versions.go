@@ -1,4 +1,4 @@
-// Package versions is the command `keelson versions`: the Kubernetes versions that Clusters of this host can have.
+// Package versions is the command `keelson cluster versions`: the Kubernetes versions that Clusters of this host can have.
 package versions
 
 import (
@@ -24,8 +24,7 @@ import (
 )
 
 // New returns the command.
-func New() *cobra.Command {
-	var flags target.Flags
+func New(flags *target.Flags) *cobra.Command {
 	output := "text"
 	cmd := &cobra.Command{
 		Use:   "versions",
@@ -35,7 +34,7 @@ local, and the Clusters that use them.
 
 A version is a program keelson-kube-VERSION beside keelson-kube, which has the default version. In a
 checkout of Keelson, make kube KUBE_VERSION=v1.35.4 builds one. A running manager uses it at once.`,
-		Example: `  keelson versions
+		Example: `  keelson cluster versions
   keelson cluster create old --version v1.35.4`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -50,7 +49,7 @@ checkout of Keelson, make kube KUBE_VERSION=v1.35.4 builds one. A running manage
 			if err != nil {
 				return err
 			}
-			clusters, err := findClusters(cmd.Context(), &flags)
+			clusters, err := findClusters(cmd.Context(), flags)
 			if wrong := (*usage.Error)(nil); errors.As(err, &wrong) {
 				return err
 			}
@@ -66,7 +65,6 @@ checkout of Keelson, make kube KUBE_VERSION=v1.35.4 builds one. A running manage
 			return list.explain(cmd.ErrOrStderr(), main)
 		},
 	}
-	flags.AddFlags(cmd.Flags())
 	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")
 	return cmd
 }

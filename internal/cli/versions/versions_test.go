@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -74,7 +75,7 @@ func TestJSON(t *testing.T) {
 
 func TestUsageErrors(t *testing.T) {
 	for _, args := range [][]string{{"demo"}, {"-o", "wide"}} {
-		_, err := harness.Execute(t, New(), args...)
+		_, err := harness.Execute(t, New(&target.Flags{}), args...)
 		if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) {
 			t.Errorf("%q: %v", args, err)
 		}

@@ -30,11 +30,11 @@ const (
 func newConsole(flags *target.Flags) *cobra.Command {
 	readOnly := false
 	cmd := &cobra.Command{
-		Use:   "console NAME",
+		Use:   "serial NAME",
 		Short: "Connect to the serial console of a machine",
 		Long: `Connect to the serial console of a machine, through the Kubernetes API. Ctrl-] ends it. Several users may
 watch a console; the latest one writes, unless --read-only is set. The console stays when the machine restarts.`,
-		Example: `  keelson vm console web`,
+		Example: `  keelson vm serial web`,
 		Args:    oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			m, err := open(cmd.Context(), flags)

@@ -163,7 +163,7 @@ func TestUsageErrors(t *testing.T) {
 		{"create web --snapshot a --image b", "--snapshot and --image cannot be combined"},
 		{"create web --snapshot /a", "--snapshot=/a: must be NAME, or NAMESPACE/NAME"},
 		{"create web --snapshot a/b/c", "--snapshot=a/b/c: must be NAME, or NAMESPACE/NAME"},
-		{"console", "takes one NAME"},
+		{"serial", "takes one NAME"},
 		{"list web", "takes no argument"},
 		{"list -o xml", "must be wide, json, yaml or name"},
 		{"delete", "takes one or more NAMEs"},

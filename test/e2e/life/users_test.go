@@ -53,7 +53,7 @@ func TestLongAccessOfUsers(t *testing.T) {
 		}
 	})
 	t.Run("the manager is killed", func(t *testing.T) {
-		console := editor.StartOnTerminal(t, 120, vm("console", "web")...)
+		console := editor.StartOnTerminal(t, 120, vm("serial", "web")...)
 		console.Await(t, "Connected to the console of web")
 		console.Type(t, "\recho before-$((40+2))\r")
 		console.Await(t, "before-42")
@@ -125,7 +125,7 @@ func reaches(t *testing.T, user transcript.Shell, word string) {
 		t.Errorf("the copied file is %q, %v", back, err)
 	}
 
-	console := user.StartOnTerminal(t, 120, vm("console", "web")...)
+	console := user.StartOnTerminal(t, 120, vm("serial", "web")...)
 	console.Await(t, "Connected to the console of web")
 	console.Type(t, "\recho "+word+"-$((40+2))\r")
 	console.Await(t, word+"-42")
@@ -155,7 +155,7 @@ func reaches(t *testing.T, user transcript.Shell, word string) {
 func reachesNothing(t *testing.T, user transcript.Shell) {
 	t.Helper()
 	for _, words := range [][]string{
-		vm("ssh", "web", "--", "true"), vm("scp", "web:/root/file", t.TempDir()), vm("console", "web"), vm("port-forward", "web", "0:22"),
+		vm("ssh", "web", "--", "true"), vm("scp", "web:/root/file", t.TempDir()), vm("serial", "web"), vm("port-forward", "web", "0:22"),
 		vm("screenshot", "web", "-o", filepath.Join(t.TempDir(), "web.png")), vm("logs", "web"), vm("usage", "web"), vm("list"),
 	} {
 		result := user.Run(t, words...)

@@ -120,7 +120,7 @@ func TestSmokeClusterNodes(t *testing.T) {
 	if err := os.WriteFile(c.kubeconfig, []byte(c.cluster(t, "kubeconfig", "demo")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	transcript.Contains(t, c.OK(t, "keelson", "image", "load", "--cluster", "demo", "--data-dir", c.data, "--name", "app:v1", c.image), "docker.io/library/app:v1\n")
+	transcript.Contains(t, c.OK(t, "keelson", "node", "image", "load", "--cluster", "demo", "--data-dir", c.data, "--name", "app:v1", c.image), "docker.io/library/app:v1\n")
 	c.in(t, "create", "deployment", "web", "--image=app:v1", "--replicas=4")
 	c.in(t, "rollout", "status", "deployment/web", "--timeout", transcript.WaitTimeout.String())
 	t.Logf("its Pods run after %v", time.Since(began).Round(time.Millisecond))

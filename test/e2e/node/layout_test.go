@@ -21,8 +21,8 @@ import (
 func loadLayout(t *testing.T, u *user) {
 	folder := filepath.Join(u.home, "laid")
 	writeLayout(t, folder, "v3")
-	transcript.Contains(t, u.OK(t, "keelson", "image", "load", "--data-dir", u.data, folder), "docker.io/library/laid:v3\n")
-	transcript.Contains(t, u.OK(t, "keelson", "image", "load", "--data-dir", u.data, "--name", "named:v1", folder), "docker.io/library/named:v1\n")
+	transcript.Contains(t, u.OK(t, "keelson", "node", "image", "load", "--data-dir", u.data, folder), "docker.io/library/laid:v3\n")
+	transcript.Contains(t, u.OK(t, "keelson", "node", "image", "load", "--data-dir", u.data, "--name", "named:v1", folder), "docker.io/library/named:v1\n")
 	for _, image := range []string{"laid:v3", "named:v1"} {
 		u.kubectl(t, "run", "laid", "--image="+image, "--restart=Never", "--", "say", "from", image)
 		u.Until(t, "it has run", transcript.Is("Succeeded"), "kubectl", "get", "pod", "laid", "-o", "jsonpath={.status.phase}")
@@ -31,11 +31,11 @@ func loadLayout(t *testing.T, u *user) {
 		}
 		u.kubectl(t, "delete", "pod", "laid")
 	}
-	transcript.Contains(t, u.Fails(t, 1, "keelson", "image", "load", "--data-dir", u.data, "--entrypoint", "/app", folder),
+	transcript.Contains(t, u.Fails(t, 1, "keelson", "node", "image", "load", "--data-dir", u.data, "--entrypoint", "/app", folder),
 		"--entrypoint is for a folder that becomes an image")
 	elsewhere := transcript.Shell{Env: maps.Clone(u.Env)}
 	elsewhere.Env["KEELSON_NODE"] = "/nowhere"
-	transcript.Contains(t, elsewhere.Fails(t, 1, "keelson", "image", "list", "--data-dir", u.data),
+	transcript.Contains(t, elsewhere.Fails(t, 1, "keelson", "node", "image", "list", "--data-dir", u.data),
 		"the program of the real node is missing: /nowhere/keelson-node (build it with `make node`)")
 }
 

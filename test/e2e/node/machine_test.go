@@ -226,7 +226,7 @@ func (u *user) loadApp(t *testing.T, version string) {
 	t.Helper()
 	folder := t.TempDir()
 	buildApp(t, folder, version)
-	out := u.OK(t, "keelson", "image", "load", "--data-dir", u.data, "--name", "app:"+version, folder)
+	out := u.OK(t, "keelson", "node", "image", "load", "--data-dir", u.data, "--name", "app:"+version, folder)
 	transcript.Contains(t, out, "docker.io/library/app:"+version+"\n")
 }
 

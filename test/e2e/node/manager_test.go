@@ -83,7 +83,7 @@ func (u *user) loadManager(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(folder, "keelson"), data, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	out := u.OK(t, "keelson", "image", "load", "--data-dir", u.data, "--name", managerImage, folder)
+	out := u.OK(t, "keelson", "node", "image", "load", "--data-dir", u.data, "--name", managerImage, folder)
 	transcript.Contains(t, out, "docker.io/library/"+managerImage+"\n")
 }
 

@@ -69,7 +69,7 @@ func up(t *testing.T, u *user) {
 func loadImages(t *testing.T, u *user) {
 	u.loadApp(t, "v1")
 	u.loadApp(t, "v2")
-	transcript.Contains(t, u.OK(t, "keelson", "image", "list", "--data-dir", u.data),
+	transcript.Contains(t, u.OK(t, "keelson", "node", "image", "list", "--data-dir", u.data),
 		"docker.io/library/app:v1 ", "docker.io/library/app:v2 ", "keelson.dev/pause:1 ")
 }
 

@@ -150,7 +150,7 @@ func (u *user) loadMachineImagesAgain(t *testing.T) {
 	t.Helper()
 	load := func(name string, words ...string) {
 		t.Helper()
-		words = append([]string{"keelson", "image", "load", "--data-dir", u.data, "--name", name}, words...)
+		words = append([]string{"keelson", "node", "image", "load", "--data-dir", u.data, "--name", name}, words...)
 		transcript.Contains(t, u.OK(t, words...), "docker.io/library/"+name+"\n")
 	}
 	load(launcherImage, u.launcher())

@@ -50,7 +50,7 @@ func pullImage(t *testing.T, u *user) {
 		}
 		u.kubectl(t, "delete", "pod", pod)
 	}
-	list := u.OK(t, "keelson", "image", "list", "--data-dir", u.data)
+	list := u.OK(t, "keelson", "node", "image", "list", "--data-dir", u.data)
 	for _, at := range registries {
 		transcript.Contains(t, list, at+"/app:v1 ")
 		if count := strings.Count(list, at); count != 1 {

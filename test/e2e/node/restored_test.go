@@ -108,7 +108,7 @@ func (c *tenant) killedWhileForked(t *testing.T) {
 	if err := os.WriteFile(fork.kubeconfig, []byte(c.cluster(t, "kubeconfig", "fork")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	fork.OK(t, "keelson", "image", "load", "--cluster", "fork", "--data-dir", c.data, "--name", "app:v1", c.image)
+	fork.OK(t, "keelson", "node", "image", "load", "--cluster", "fork", "--data-dir", c.data, "--name", "app:v1", c.image)
 	fork.runsOnce(t, dir)
 	c.cluster(t, "delete", "fork", "--wait")
 	if left := transcript.Left(dir); len(left) > 0 {

@@ -96,7 +96,7 @@ func TestVersionsUpgrade(t *testing.T) {
 	c := newTenant(t, older, "--nodes", fmt.Sprint(number))
 	folder := t.TempDir()
 	buildApp(t, folder, "v1")
-	c.OK(t, "keelson", "image", "load", "--cluster", "demo", "--data-dir", c.data, "--name", "app:v1", folder)
+	c.OK(t, "keelson", "node", "image", "load", "--cluster", "demo", "--data-dir", c.data, "--name", "app:v1", folder)
 	c.in(t, "create", "configmap", "kept", "--from-literal=a=b")
 	c.applyIn(t, widgets)
 	c.in(t, "wait", "--for=condition=Established", "crd/widgets.example.com", "--timeout", transcript.WaitTimeout.String())
@@ -118,12 +118,12 @@ func TestVersionsUpgrade(t *testing.T) {
 				Clusters []string
 			}
 		}
-		if err := json.Unmarshal([]byte(c.OK(t, "keelson", "versions", "-o", "json", "--data-dir", c.data)), &list); err != nil {
+		if err := json.Unmarshal([]byte(c.OK(t, "keelson", "cluster", "versions", "-o", "json", "--data-dir", c.data)), &list); err != nil {
 			t.Fatal(err)
 		}
 		for _, v := range list.Versions {
 			if uses := len(v.Clusters) == 1; uses != (v.Version == version) {
-				t.Errorf("keelson versions: %s is used by %q", v.Version, v.Clusters)
+				t.Errorf("keelson cluster versions: %s is used by %q", v.Version, v.Clusters)
 			}
 		}
 	}
