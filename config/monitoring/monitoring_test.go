@@ -245,7 +245,7 @@ func TestMetricsIn(t *testing.T) {
 // Alerts and dashboard ask for metrics that there are.
 func TestEveryMetricExists(t *testing.T) {
 	known := map[string]bool{"ALERTS": true} // Prometheus has it
-	pages := read(t, "../../docs/metrics.md") + read(t, "../../docs/internals/metrics.md")
+	pages := read(t, "../../docs/reference/metrics.md") + read(t, "../../docs/internals/metrics.md")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9_]*)` \\| ([a-z]+) \\|").FindAllStringSubmatch(pages, -1) {
 		if row[2] != "histogram" {
 			known[row[1]] = true

@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // metricsPages have every metric: the first those of Keelson, the second those of its libraries.
-var metricsPages = []string{"../../docs/metrics.md", "../../docs/internals/metrics.md"}
+var metricsPages = []string{"../../docs/reference/metrics.md", "../../docs/internals/metrics.md"}
 
 // metric is a row of a page: what there is to know of a metric.
 type metric struct{ kind, labels, help string }
@@ -175,7 +175,7 @@ func descsOf(collector prometheus.Collector) <-chan *prometheus.Desc {
 }
 
 // The pages have every metric of a manager with all controllers, and no other: its type, its labels and its help. With
-// -update the pages are changed; new metrics come to docs/metrics.md, beside those with similar names.
+// -update the pages are changed; new metrics come to docs/reference/metrics.md, beside those with similar names.
 func TestPageHasEveryMetric(t *testing.T) {
 	documented := documentedMetrics(t)
 	described := describedMetrics(t)

@@ -39,7 +39,7 @@ const (
 // Sections of docs/metrics.md and docs/runbooks.md with commands; the first is the text before all
 // sections.
 const (
-	metricsSection  = "# Metrics"
+	metricsSection  = "# Metrics and traces"
 	runbooksSection = "# Runbooks"
 	machinesSection = "VirtualMachine"
 )

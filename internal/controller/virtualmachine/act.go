@@ -71,7 +71,7 @@ func (r *Reconciler) actOnServer(ctx context.Context, vm *v1alpha1.VirtualMachin
 		err = kube.ErrStale // the server has disappeared, or is in use again: requeue
 	}
 	if err != nil {
-		return fmt.Errorf("%s the server of VirtualMachine %s/%s with driver %s: %w", p.action, vm.Namespace, vm.Name, observed.name, err)
+		return fmt.Errorf("%s the machine of VirtualMachine %s/%s with driver %s: %w", p.action, vm.Namespace, vm.Name, observed.name, err)
 	}
 	log.FromContext(ctx).V(1).Info("Acted", "driver", observed.name, "action", p.action)
 	return nil
@@ -204,7 +204,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	delete(r.created, vm.UID)
 	r.mu.Unlock()
 	deleteSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(vm.DeletionTimestamp.Time, r.clock.Now()))
-	log.FromContext(ctx).Info("Deleted server", "driver", observed.name)
+	log.FromContext(ctx).Info("Deleted machine", "driver", observed.name)
 	return nil
 }
 

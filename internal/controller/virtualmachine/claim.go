@@ -18,10 +18,10 @@ import (
 const finalizerSuffix = ".cloudnative.tw/server"
 
 // errConflict means that a VirtualMachine names several drivers for its server.
-var errConflict = errors.New("the object names different drivers for its server")
+var errConflict = errors.New("the object names different drivers for its machine")
 
 // errOnAnotherHost means that the server is on another host.
-var errOnAnotherHost = errors.New("the server is not on this host")
+var errOnAnotherHost = errors.New("the machine is not on this host")
 
 // finalizersOf returns the finalizers of this controller. There is at most one, unless a user
 // has edited them.
@@ -78,14 +78,14 @@ func conflictAdvice(vm *v1alpha1.VirtualMachine, right string, wrong []string) s
 	remove := "remove the finalizer " + strings.Join(wrong, " and ")
 	switch recorded := recordedDriver(vm); {
 	case recorded == "" && vm.Spec.Driver == "":
-		return "remove the finalizers of the drivers that do not have the server"
+		return "remove the finalizers of the drivers that do not have the machine"
 	case slices.Contains(vm.Finalizers, right):
 		return remove
 	case vm.DeletionTimestamp.IsZero():
 		return "replace the finalizer " + strings.Join(wrong, " and ") + " with " + right
 	case recorded != "":
 		// The API server accepts no new finalizer for an object that is being deleted.
-		return remove + "; the server is then deleted by its driver, which may keep the disk"
+		return remove + "; the machine is then deleted by its driver, which may keep the disk"
 	}
 	return remove
 }

@@ -39,11 +39,11 @@ func TestDriverOf(t *testing.T) {
 		{"a server with two finalizers", newVM(hadServer, finalizers(otherFinalizer, fakeFinalizer)), "fake",
 			"remove the finalizer other.cloudnative.tw/server"},
 		{"a server whose finalizer was edited before the deletion", newVM(hadServer, deleted, finalizers(otherFinalizer)), "fake",
-			"remove the finalizer other.cloudnative.tw/server; the server is then deleted by its driver, which may keep the disk"},
+			"remove the finalizer other.cloudnative.tw/server; the machine is then deleted by its driver, which may keep the disk"},
 		{"no server yet, and a finalizer of another driver than that of the spec", newVM(onHost(""), driver("fake"), finalizers(otherFinalizer)), "fake",
 			"replace the finalizer other.cloudnative.tw/server with fake.cloudnative.tw/server"},
 		{"no server yet, and two finalizers", newVM(onHost(""), finalizers(fakeFinalizer, otherFinalizer)), "fake",
-			"remove the finalizers of the drivers that do not have the server"},
+			"remove the finalizers of the drivers that do not have the machine"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := driverOf(test.vm, "usual")

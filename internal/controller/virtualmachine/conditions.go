@@ -12,7 +12,7 @@ import (
 )
 
 // creatingMessage is the message of Ready while a server is being created and reports no progress.
-const creatingMessage = "The server is being created"
+const creatingMessage = "The machine is being created"
 
 // restoringMessage is the message of Ready while the disks of a machine are being replaced.
 const restoringMessage = "The machine is being restored from a snapshot"
@@ -59,7 +59,7 @@ func summarizeSynchronized(vm *v1alpha1.VirtualMachine, observed observation, p 
 	case p.power.invalid != nil:
 		return is(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", p.power.invalid)
 	case observed.err != nil, server == nil, server.State == backend.StateAbsent:
-		return is(metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server")
+		return is(metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no machine")
 	case server.Hash == hash(&vm.Spec), p.action == reconfigure && actErr == nil:
 		return is(metav1.ConditionTrue, v1alpha1.ReasonSpecApplied, "The driver %s has the present spec", observed.name)
 	case server.State == backend.StateAsleep:
@@ -111,11 +111,11 @@ func readyWhileTerminating(observed observation, f failure, actErr error, not fu
 	case f == driverMissing, f == backendUnavailable && actErr == nil:
 		return not(v1alpha1.ReasonDeleteFailed, "The deletion waits for the backend: %v", observed.err)
 	case f != noFailure:
-		return not(v1alpha1.ReasonDeleteFailed, "The server could not be deleted: %v. Keelson retries", actErr)
+		return not(v1alpha1.ReasonDeleteFailed, "The machine could not be deleted: %v. Keelson retries", actErr)
 	case observed.server != nil && observed.server.Task == backend.TaskDelete && observed.server.Progress != "":
-		return not(v1alpha1.ReasonTerminating, "The server is being deleted: %s", observed.server.Progress)
+		return not(v1alpha1.ReasonTerminating, "The machine is being deleted: %s", observed.server.Progress)
 	}
-	return not(v1alpha1.ReasonTerminating, "The server is being stopped and deleted")
+	return not(v1alpha1.ReasonTerminating, "The machine is being stopped and deleted")
 }
 
 // readyByPlan returns Ready when this reconcile had no failure.
@@ -194,7 +194,7 @@ func describeEnd(ended *backend.Ended) string {
 		backend.CauseGuestPanic:    "The guest's kernel crashed",
 		backend.CauseHost:          "The machine was killed from outside",
 		backend.CauseError:         "The machine failed",
-		backend.CauseCreateFailed:  "The server could not be created",
+		backend.CauseCreateFailed:  "The machine could not be created",
 		backend.CauseStartFailed:   "The machine could not be started",
 		backend.CauseMemoryLost:    "The machine boots from its disk, because its memory is lost",
 	}[ended.Cause]
@@ -265,7 +265,7 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation, p plan, ready metav1.Condition) []metav1.Condition {
 	server := observed.server
 	unknown := func(name string) metav1.Condition {
-		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no server")
+		return newCondition(name, metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no machine")
 	}
 	created := unknown(v1alpha1.ConditionCreated)
 	agent := unknown(v1alpha1.ConditionAgentConnected)
@@ -284,7 +284,7 @@ func summarizeServerConditions(vm *v1alpha1.VirtualMachine, observed observation
 		return []metav1.Condition{created, agent, disks, restart, emulated}
 	}
 	created = newCondition(v1alpha1.ConditionCreated, metav1.ConditionTrue, v1alpha1.ReasonServerCreated,
-		"The driver %s has the server %s", observed.name, server.ID)
+		"The driver %s runs the machine %s", observed.name, server.ID)
 	agent, disks = summarizeAgent(server), summarizeDisks(server)
 	restart = newCondition(v1alpha1.ConditionRestartRequired, metav1.ConditionFalse, v1alpha1.ReasonUpToDate, "No change requires a restart")
 	if len(server.Pending) > 0 && server.IsOn() {

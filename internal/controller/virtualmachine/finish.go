@@ -128,7 +128,7 @@ func (r *Reconciler) recordEvents(vm *v1alpha1.VirtualMachine, observed observat
 	switch {
 	case vm.Status.Server != nil && (p.action == create || p.action == claim && observed.server == nil):
 		r.events.Warning(vm, v1alpha1.ReasonServerLost, "CreateServer",
-			"The driver "+observed.name+" does not have the server "+vm.Status.Server.ID+" any more; Keelson creates a new one, with a new disk")
+			"The driver "+observed.name+" does not have the machine "+vm.Status.Server.ID+" any more; Keelson creates a new one, with a new disk")
 	case p.action == recordEnd && observed.server.Ended.Cause == backend.CauseMemoryLost:
 		r.events.Warning(vm, v1alpha1.ReasonMemoryLost, "StartServer", is.Message)
 	case p.action == recordEnd && endedRun(observed.server.Ended):

@@ -104,7 +104,7 @@ func registerMetrics(cache client.Reader, drivers *Drivers) {
 	registerOnce()
 }
 
-// collectors has all metrics of this controller; docs/metrics.md describes them.
+// collectors has all metrics of this controller; docs/reference/metrics.md describes them.
 var collectors = []prometheus.Collector{
 	createdSeconds, runningSeconds, readySeconds, sleepSeconds, wakeSeconds, stopSeconds, deleteSeconds, driverCalls, guestResets, orphanServers, delegatingCollector{},
 }

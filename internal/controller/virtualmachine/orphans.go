@@ -52,20 +52,20 @@ func (r *Reconciler) collectOrphans(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName(Name)
 	cluster, err := r.cluster.UID(ctx)
 	if err != nil {
-		logger.Error(err, "Could not collect orphaned servers")
+		logger.Error(err, "Could not collect orphaned machines")
 		return
 	}
 	for _, driver := range r.drivers.openAll() {
 		servers, err := driver.List(ctx)
 		if err != nil {
-			logger.Error(err, "Could not list servers", "driver", driver.Name())
+			logger.Error(err, "Could not list machines", "driver", driver.Name())
 			continue
 		}
 		var orphans []*backend.Server
 		for i := range servers {
 			gone, err := r.isOrphan(ctx, &servers[i], cluster)
 			if err != nil {
-				logger.Error(err, "Could not check whether a server is orphaned", "driver", driver.Name(), "server", servers[i].ID)
+				logger.Error(err, "Could not check whether a machine is orphaned", "driver", driver.Name(), "server", servers[i].ID)
 			}
 			if gone {
 				orphans = append(orphans, &servers[i])
@@ -73,14 +73,14 @@ func (r *Reconciler) collectOrphans(ctx context.Context) {
 		}
 		if len(orphans) > 0 {
 			if err := r.checkCluster(ctx, cluster); err != nil {
-				logger.Error(err, "Could not confirm that servers are orphaned", "driver", driver.Name(), "servers", len(orphans))
+				logger.Error(err, "Could not confirm that machines are orphaned", "driver", driver.Name(), "servers", len(orphans))
 				orphans = nil
 			}
 		}
 		orphanServers.WithLabelValues(driver.Name()).Set(float64(len(orphans)))
 		for _, orphan := range orphans {
 			if err := r.deleteOrphan(ctx, driver, orphan); err != nil {
-				logger.Error(err, "Could not delete an orphaned server", "driver", driver.Name(), "server", orphan.ID)
+				logger.Error(err, "Could not delete an orphaned machine", "driver", driver.Name(), "server", orphan.ID)
 			}
 		}
 	}
@@ -131,8 +131,8 @@ func (r *Reconciler) deleteOrphan(ctx context.Context, driver Driver, server *ba
 	defer cancel()
 	about := &v1alpha1.VirtualMachine{}
 	about.Namespace, about.Name, about.UID = server.Namespace, server.Name, server.UID
-	note := fmt.Sprintf("Deleting the server %s of driver %s, because its VirtualMachine is gone; its disks are kept", server.ID, driver.Name())
-	log.FromContext(ctx).WithName(Name).Info("Deleting an orphaned server", "driver", driver.Name(),
+	note := fmt.Sprintf("Deleting the machine %s of driver %s, because its VirtualMachine is gone; its disks are kept", server.ID, driver.Name())
+	log.FromContext(ctx).WithName(Name).Info("Deleting an orphaned machine", "driver", driver.Name(),
 		"server", server.ID, "VirtualMachine", client.ObjectKeyFromObject(about))
 	r.events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
 	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true, KeepAll: true})

@@ -17,7 +17,7 @@ import (
 // The errors that a driver returns. It wraps them with the server and the failure.
 var (
 	// ErrNotFound means that the backend certainly has no server with that UID.
-	ErrNotFound = errors.New("server not found")
+	ErrNotFound = errors.New("machine not found")
 	// ErrInProgress means that the call was accepted and continues in the background.
 	// Observe returns its progress, and the function given to Watch is called when it
 	// changes. Repeating the call in the meantime does nothing and returns the same
@@ -30,7 +30,7 @@ var (
 	// respond, so that the state is unknown.
 	ErrUnavailable = errors.New("backend does not answer")
 	// ErrActive means that a server is not idle any more: Server.LastActive has changed.
-	ErrActive = errors.New("the server is in use")
+	ErrActive = errors.New("the machine is in use")
 	// ErrMissing means that a dependency of the driver is not installed, or that there
 	// is no such driver. The message says how to install it.
 	ErrMissing = errors.New("driver is missing")
