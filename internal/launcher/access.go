@@ -17,11 +17,14 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 const (
+	// monitorTimeout is the response timeout of QEMU.
+	monitorTimeout = 10 * time.Second
 	// firstDialPause is how soon a connection to the guest is looked at for the first time, lastDialPause the longest interval.
 	firstDialPause, lastDialPause = 2 * time.Millisecond, 200 * time.Millisecond
 	// guestTimeout limits a connection to the guest. It is needed because not every client ends its attempts: while the guest boots,
@@ -41,10 +44,10 @@ const (
 // token of the machine: the guest reaches the loopback address of its Pod, too.
 type access struct {
 	dirs Dirs
+	// monitor returns the connection to QEMU; nil while there is no guest.
+	monitor func() *qmp.Client
 
 	mu sync.Mutex
-	// monitor is the connection to QEMU; nil while it does not run.
-	monitor *qmp.Client
 	// progress is how far the import of the image is.
 	progress string
 }
@@ -60,18 +63,6 @@ func (a *access) serveProgress(w http.ResponseWriter, _ *http.Request) {
 	progress := a.progress
 	a.mu.Unlock()
 	_, _ = io.WriteString(w, progress) // the manager may be gone
-}
-
-func (a *access) setMonitor(monitor *qmp.Client) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.monitor = monitor
-}
-
-func (a *access) currentMonitor() *qmp.Client {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.monitor
 }
 
 // register adds the paths of the manager.
@@ -103,12 +94,12 @@ func (a *access) guard(serve http.HandlerFunc) http.HandlerFunc {
 }
 
 func (a *access) console(w http.ResponseWriter, r *http.Request) {
-	conn, err := new(net.Dialer).DialContext(r.Context(), "unix", filepath.Join(a.dirs.Run, qemu.ConsoleSocket))
+	conn, err := qmp.DialUnix(r.Context(), filepath.Join(a.dirs.Run, qemu.ConsoleSocket))
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	relay(w, r, conn.(*net.UnixConn)) //nolint:forcetypeassert // it is one
+	relay(w, r, conn)
 }
 
 func (a *access) dial(w http.ResponseWriter, r *http.Request) {
@@ -136,13 +127,13 @@ func (a *access) dial(w http.ResponseWriter, r *http.Request) {
 }
 
 // errNoGuest means that QEMU does not run.
-var errNoGuest = errors.New("the machine is starting or has ended")
+var errNoGuest = owner.ErrNotOn
 
 // dialGuest opens a connection to a port of the guest. QEMU's network has a forward of its own for each attempt, at a port of the
 // loopback address that exists only meanwhile: so the state of the connection is found in QEMU's table, and a guest that refuses it is
 // told from one that accepts it.
 func (a *access) dialGuest(ctx context.Context, port uint16) (*net.TCPConn, error) {
-	monitor := a.currentMonitor()
+	monitor := a.monitor()
 	if monitor == nil {
 		return nil, errNoGuest
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
@@ -191,14 +191,7 @@ type Guest struct {
 	// Halted is why it does not run although the manager has not halted it, and what to do.
 	Halted string `json:"halted,omitempty"`
 	// Silence describes it if it was reset because it had said nothing, and has said nothing since.
-	Silence *Silence `json:"silence,omitempty"`
-}
-
-// Silence is that of the driver contract, backend.Silence.
-type Silence struct {
-	Resets int           `json:"resets"`
-	After  time.Duration `json:"after"`
-	GaveUp bool          `json:"gaveUp,omitempty"`
+	Silence *owner.Silence `json:"silence,omitempty"`
 }
 
 // Ended is how a machine ended.

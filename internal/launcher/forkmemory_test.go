@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/driver/seed"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -146,10 +148,10 @@ func (m *machine) unnamed() (taken *Taken, of Identity) {
 
 // A guest that does not answer ends, and boots at the next run.
 func TestForkThatDoesNotAnswer(t *testing.T) {
-	t.Cleanup(func() { forkTimeout = savedmemory.ForkTimeout })
+	t.Cleanup(func() { owner.ForkTimeout = savedmemory.ForkTimeout })
 	m := newMachine(t)
 	m.unnamed()
-	forkTimeout = 100 * time.Millisecond
+	owner.ForkTimeout = 100 * time.Millisecond
 	m.run()
 	if ended := m.awaitEnd(); ended.Cause != CauseMemoryLost || !strings.Contains(ended.Message, "did not answer within 100ms") {
 		t.Errorf("it ended as %+v", ended)
@@ -160,13 +162,13 @@ func TestForkThatDoesNotAnswer(t *testing.T) {
 // bootsNext runs the machine, which has lost its memory.
 func (m *machine) bootsNext() {
 	m.Helper()
-	forkTimeout = savedmemory.ForkTimeout
+	owner.ForkTimeout = savedmemory.ForkTimeout
 	if m.hasMemory() {
 		m.Error("its memory is left over")
 	}
 	m.definition.Asleep = false
 	m.run()
-	harness.Eventually(m, "its QEMU runs", func() bool { return m.launcher.access.currentMonitor() != nil })
+	harness.Eventually(m, "its QEMU runs", func() bool { return m.launcher.monitor() != nil })
 	if m.wasWoken() {
 		m.Error("it has not booted")
 	}
@@ -183,7 +185,13 @@ func TestForkThatRefuses(t *testing.T) {
 	taken := m.takesMemory()
 	m.kill()
 	m.forkOf(taken, "0b5b4d8e-0000-4000-8000-000000000300", "fork")
-	atStep(t, "fork disconnected", func() { m.launcher.definition.UID = "another" })
+	atStep(t, "fork disconnected", func() {
+		path := filepath.Join(m.dirs.Run, seedFile)
+		image, err := seed.NoCloud("another", "fork", "", "")
+		if err := errors.Join(err, os.WriteFile(path, image, 0o600)); err != nil {
+			t.Error(err)
+		}
+	})
 	m.run()
 	if ended := m.awaitEnd(); ended.Cause != CauseMemoryLost || !strings.Contains(ended.Message, "the guest did not become another machine") {
 		t.Errorf("it ended as %+v", ended)
@@ -207,7 +215,7 @@ func TestForkFallsAsleepWithoutItsName(t *testing.T) {
 	atStep(t, "fork disconnected", func() { disconnected <- struct{}{} })
 	for range 2 {
 		m.run()
-		harness.Eventually(t, "it goes on", func() bool { return m.launcher.access.currentMonitor() != nil })
+		harness.Eventually(t, "it goes on", func() bool { return m.launcher.monitor() != nil })
 		<-disconnected
 		if !m.wasWoken() {
 			t.Error("it has booted")

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -24,9 +25,9 @@ import (
 // checkOften shortens the interval of checks for a test.
 func checkOften(t *testing.T) {
 	t.Helper()
-	before := checkInterval
-	checkInterval = 50 * time.Millisecond
-	t.Cleanup(func() { checkInterval = before })
+	before := owner.CheckInterval
+	owner.CheckInterval = 50 * time.Millisecond
+	t.Cleanup(func() { owner.CheckInterval = before })
 }
 
 // mountSmall makes a folder a file system of a size.
@@ -197,7 +198,12 @@ func TestFullMessage(t *testing.T) {
 		"two other disks": {[]string{"a", "b"}, false, []string{"the a disk and the b disk", "increase its size in spec.disks,"}},
 		"ephemeral":       {[]string{qemu.RootDisk}, true, []string{"free space on its node"}},
 	} {
-		got := fullMessage(test.disks, test.ephemeral)
+		l := &launcher{definition: Definition{DiskBytes: 1, Disks: []Disk{{Name: "a"}, {Name: "b"}, {Name: "c"}}, Ephemeral: test.ephemeral}}
+		var nodes []string
+		for _, disk := range test.disks {
+			nodes = append(nodes, qemu.DiskNode(disk))
+		}
+		got := l.fullMessage(nodes)
 		for _, want := range test.says {
 			if !strings.Contains(got, want) {
 				t.Errorf("%s: %q, want %q", name, got, want)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -40,7 +41,7 @@ func TestMain(m *testing.M) {
 			(*do)(name)
 		}
 	}
-	savedmemory.Step, diskbackup.Step = step, step
+	savedmemory.Step, diskbackup.Step, owner.Step = step, step, step
 	os.Exit(m.Run())
 }
 
@@ -73,7 +74,7 @@ func runHelper(raw string) {
 			_ = syscall.Kill(0, syscall.SIGKILL) //nolint:forbidigo // its own group, as a container ends
 		}
 	}
-	savedmemory.Step, diskbackup.Step = step, step
+	savedmemory.Step, diskbackup.Step, owner.Step = step, step, step
 	if h.Job != nil {
 		if result := RunJob(context.Background(), *h.Job, h.Dirs, os.Stderr); result.Error != "" {
 			os.Exit(1)

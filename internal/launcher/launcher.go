@@ -9,29 +9,17 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
-	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
-)
-
-const (
-	// program is QEMU.
-	program = "qemu-system-x86_64"
-	// powerInterval is the interval at which the power button is pressed: a guest that is booting ignores it.
-	powerInterval = 500 * time.Millisecond
-	// exitTimeout is how long QEMU has to exit after it was told to, or after the end of its monitor.
-	exitTimeout = 5 * time.Second
 )
 
 // Dirs are the folders of a machine.
@@ -58,50 +46,25 @@ type launcher struct {
 	searchDomains []string
 	console       *os.File
 	messages      io.Writer
-	// halted means that the processors of the guest do not run, and paused that the manager wants that.
-	halted bool
-	paused atomic.Bool
-	checks checks
-	// boot is the boot of the guest, and clock is that of QEMU.
-	boot  guestboot.Boot
-	clock guestboot.Clock
 	// version is what QEMU prints about its version, if several processors are emulated.
 	version string
 	// shape is a digest of its devices, and processors identifies its processors, for saved memory.
 	shape, processors string
-	sleeper           *sleeper
+	// owner owns QEMU; nil while it does not run. silent means that QEMU was killed because it did not answer.
+	owner  atomic.Pointer[owner.Owner]
+	silent bool
 	// powersOff means that the Pod is about to be deleted to power the machine off.
 	powersOff atomic.Bool
-	// savedBytes is the size of the memory that was saved.
-	savedBytes int64
-	// memory is the saved memory that the machine goes on with; nil if it boots. loading means that it is being loaded.
-	memory  *savedMemory
-	loading bool
-	// unnamed means that the guest goes on with the memory of another machine, and does not know yet that it is this one: it has no
-	// network. boots has why it ends instead, and lost is that when it has ended.
-	unnamed atomic.Bool
-	boots   chan string
-	lost    string
-	// clockStopped means that the clock of the guest is late, because it has slept.
-	clockStopped atomic.Bool
+	// memory is the saved memory that the machine goes on with; nil if it boots.
+	memory *savedMemory
 
 	// changing is held while the running machine is changed.
 	changing sync.Mutex
 	// ports are those that are reached at the address of the Pod.
 	ports []Port
 
-	// takes are the copies of its disks for snapshots. halting means that it is halted for one.
-	takes   *takes
-	halting atomic.Bool
-
-	// agentConn is the connection to the agent; nil if there is none. Who uses it fills agentTurn.
-	agentConn atomic.Pointer[qmp.Client]
-	agentTurn chan struct{}
-	// mayBeFrozen means that the file systems of the guest were frozen for a snapshot and perhaps not thawed.
-	mayBeFrozen atomic.Bool
-	// stopAgent ends followAgent; nil while the guest has the channel of the agent closed.
-	stopAgent context.CancelFunc
-	agent     sync.WaitGroup
+	// takes are the copies of its disks for snapshots.
+	takes sync.WaitGroup
 }
 
 // Run runs a machine until it ends. When ctx ends, it presses the power button, until the guest has powered off: kubelet
@@ -111,11 +74,9 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 }
 
 func newLauncher(definition Definition, dirs Dirs, console *os.File, messages io.Writer) *launcher {
-	return &launcher{
-		definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages,
-		sleeper: newSleeper(), ports: definition.Ports, takes: &takes{turn: make(chan struct{}, 1)}, agentTurn: make(chan struct{}, 1), boots: make(chan string, 1),
-		checks: checks{results: make(chan checked, 1)},
-	}
+	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages, ports: definition.Ports}
+	l.access.monitor = l.monitor
+	return l
 }
 
 // serve runs the machine, and serves kubelet, the manager and those who take snapshots.
@@ -137,8 +98,8 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
 	mux.HandleFunc("POST "+GrowPath, l.access.guard(l.serveGrow))
 	mux.HandleFunc("POST "+PortsPath, l.access.guard(l.servePorts))
-	mux.HandleFunc("POST "+PausePath, l.access.guard(l.servePower("stop")))
-	mux.HandleFunc("POST "+ResumePath, l.access.guard(l.servePower("cont")))
+	mux.HandleFunc("POST "+PausePath, l.access.guard(l.servePower(owner.Pause)))
+	mux.HandleFunc("POST "+ResumePath, l.access.guard(l.servePower(owner.On)))
 	mux.HandleFunc("POST "+PowerOffPath, l.access.guard(func(http.ResponseWriter, *http.Request) { l.powersOff.Store(true) }))
 	gate := newGate(listener)
 	go gate.serve(mux, probes)
@@ -243,70 +204,3 @@ func searchDomains(conf string) (domains []string) {
 	}
 	return domains
 }
-
-// run runs QEMU until it ends.
-func (l *launcher) run(ctx context.Context, config *qemu.Config) Ended {
-	var output tail
-	found, err := exec.LookPath(program)
-	if err != nil {
-		return Ended{Cause: CauseStartFailed, Message: err.Error()}
-	}
-	confinement := config.Confinement()
-	path, argv := confinement.Command(found, config.Arguments()...)
-	cmd := exec.Command(path)
-	cmd.Args, cmd.Dir, cmd.ExtraFiles = argv, l.dirs.Run, append([]*os.File{l.console}, l.locks...)
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(l.messages, &output), io.MultiWriter(l.messages, &output)
-	if err := cmd.Start(); err != nil {
-		return Ended{Cause: CauseStartFailed, Message: err.Error()}
-	}
-	l.clock.PID = cmd.Process.Pid
-	exited := make(chan error, 1)
-	running, ended := context.WithCancel(context.Background())
-	go func() {
-		exited <- cmd.Wait()
-		ended()
-	}()
-	cause, err := l.follow(ctx, running)
-	select {
-	case <-running.Done():
-	case <-time.After(exitTimeout):
-		// Without its monitor, nobody knows what the machine does.
-		_ = cmd.Process.Kill() // it may have ended
-	}
-	status := <-exited
-	l.agentClosed()
-	l.agent.Wait()
-	return l.describe(ctx, cause, err, status, confinement.Named(output.String()))
-}
-
-// describe returns how the machine ended: cause is that of the guest, if it has ended; failure is why QEMU could not be followed,
-// and status how it ended.
-func (l *launcher) describe(ctx context.Context, cause Cause, failure, status error, output string) Ended {
-	var exit *exec.ExitError
-	signalled := errors.As(status, &exit) && exit.Sys().(syscall.WaitStatus).Signaled()
-	switch {
-	case cause == CauseAsleep:
-		return Ended{Cause: cause, SavedBytes: l.savedBytes}
-	case cause == CauseMemoryLost:
-		return Ended{Cause: cause, Message: l.lost}
-	case l.loading && (!signalled || savedmemory.IsUnusable(failure)):
-		return l.describeLoad(failure, status, output)
-	case cause != "" && ctx.Err() != nil:
-		return Ended{Cause: CauseHost, Message: "its Pod was stopped"}
-	case cause != "":
-		return Ended{Cause: cause}
-	case ctx.Err() != nil && signalled && !errors.Is(failure, qmp.ErrClosed) && !errors.Is(failure, errNeverAnswered):
-		return Ended{Cause: CauseHost, Message: "its Pod was stopped, and its QEMU, which did not answer, was killed"}
-	case failure != nil && !errors.Is(failure, qmp.ErrClosed) && !errors.Is(failure, errNeverAnswered):
-		return Ended{Cause: CauseError, Message: "QEMU: " + failure.Error()}
-	case signalled:
-		signal := exit.Sys().(syscall.WaitStatus).Signal()
-		return Ended{Cause: CauseHost, Message: fmt.Sprintf("QEMU was killed by signal %d (%s)", signal, signal)}
-	case errors.Is(failure, errNeverAnswered):
-		return Ended{Cause: CauseStartFailed, Message: fmt.Sprintf("QEMU: %v: %s", status, output)}
-	}
-	return Ended{Cause: CauseError, Message: fmt.Sprintf("QEMU: %v: %s", status, output)}
-}
-
-// errNeverAnswered means that QEMU ended before its monitor answered.
-var errNeverAnswered = errors.New("QEMU ended while it started")

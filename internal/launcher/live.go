@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
@@ -58,7 +59,7 @@ func (l *launcher) servePorts(w http.ResponseWriter, r *http.Request) {
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	monitor := l.access.currentMonitor()
+	monitor := l.monitor()
 	if monitor == nil {
 		http.Error(w, errNoGuest.Error(), http.StatusServiceUnavailable)
 		return
@@ -99,16 +100,12 @@ func (l *launcher) setPorts(ctx context.Context, monitor *qmp.Client, wanted []P
 	return "", nil
 }
 
-// servePower serves a command of QEMU that pauses the machine, or lets it go on.
-func (l *launcher) servePower(command string) http.HandlerFunc {
-	return func(w http.ResponseWriter, _ *http.Request) {
-		l.changing.Lock()
-		defer l.changing.Unlock()
+// servePower serves the wish that the machine is paused, or runs.
+func (l *launcher) servePower(power owner.Power) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		err := errNoGuest
-		if monitor := l.access.currentMonitor(); monitor != nil {
-			if err = call(monitor, command); err == nil {
-				l.paused.Store(command == "stop")
-			}
+		if o := l.guest(); o != nil {
+			err = o.Switch(r.Context(), power)
 		}
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -138,9 +140,9 @@ func TestTooLittleMemory(t *testing.T) {
 		"of a guest that can do it": {0, 1 << 20, http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
-			conn, commands := monitorThatObeys(t)
+			conn, commands := fakeqemu.Monitor(t)
 			l := newLauncher(Definition{}, Dirs{}, nil, io.Discard)
-			l.access.setMonitor(conn)
+			l.access.monitor = func() *qmp.Client { return conn }
 			l.ready.setMinimumMemory(test.minimum)
 			response := httptest.NewRecorder()
 			l.serveMemory(response, httptest.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprintf("%s?%s=%d", MemoryPath, BytesParameter, test.bytes), nil))

@@ -40,7 +40,7 @@ func (a *access) screenshot(w http.ResponseWriter, r *http.Request) {
 // ask calls do with the monitor of QEMU and a limit for its commands. The end of the request does not end them: one that was written in part
 // would end the connection, and with it the machine.
 func (a *access) ask(r *http.Request, do func(context.Context, *qmp.Client) error) error {
-	monitor := a.currentMonitor()
+	monitor := a.monitor()
 	if monitor == nil {
 		return errNoGuest
 	}

@@ -64,7 +64,7 @@ func (m *machine) takesAgain() *Taken {
 // fill writes bytes at the beginning of a disk of the running machine, as its guest would do.
 func (m *machine) fill(disk string, with byte) {
 	m.Helper()
-	monitor := m.launcher.access.currentMonitor()
+	monitor := m.launcher.monitor()
 	var devices []struct{ Name, Type string }
 	if err := monitor.Run(m.Context(), "qom-list", map[string]any{"path": "/machine/peripheral"}, &devices); err != nil {
 		m.Fatal(err)
@@ -111,7 +111,7 @@ func (m *machine) checkTaken(disk string, with byte, size int64) {
 func (m *machine) nothingLeft() {
 	m.Helper()
 	harness.Eventually(m, "QEMU has nothing of a copy", func() bool {
-		left, err := diskbackup.Left(m.Context(), m.launcher.access.currentMonitor())
+		left, err := diskbackup.Left(m.Context(), m.launcher.monitor())
 		return err == nil && len(left) == 0
 	})
 }
@@ -164,7 +164,7 @@ func TestSnapshotFreezesTheGuest(t *testing.T) {
 		m.types("echo later >/root/file; echo changed-$((40+2))")
 	})
 	taken := m.takes()
-	if !taken.Quiesced || !wasFrozen || m.launcher.mayBeFrozen.Load() {
+	if !taken.Quiesced || !wasFrozen || m.launcher.owner.Load().Record().Owed.Thaw {
 		t.Errorf("it is %+v; frozen: %t", taken, wasFrozen)
 	}
 	m.shows(regexp.MustCompile("changed-42"))
@@ -210,15 +210,18 @@ func TestSnapshotFails(t *testing.T) {
 	m.run()
 	m.awaitReady()
 	before := m.qemu()
-	asked := make(chan struct{})
-	atStep(t, "backup begun", func() {
-		go func() { m.requestSleep(); close(asked) }()
-		harness.Eventually(t, "it falls asleep", func() bool {
-			m.launcher.takes.mu.Lock()
-			defer m.launcher.takes.mu.Unlock()
-			return m.launcher.takes.held
-		})
-	})
+	asked, interrupted := make(chan struct{}), make(chan struct{})
+	hook := func(name string) {
+		switch name {
+		case "backup begun":
+			go func() { m.requestSleep(); close(asked) }()
+			<-interrupted
+		case "copy interrupted":
+			close(interrupted)
+		}
+	}
+	t.Cleanup(func() { atSteps.Store(nil) })
+	atSteps.Store(&hook)
 	fails("falling asleep")
 	atSteps.Store(nil)
 	<-asked
@@ -338,7 +341,7 @@ func TestStopDuringASnapshotWithMemory(t *testing.T) {
 	}
 	m.takesMemory()
 	var status struct{ Status string }
-	if err := command(m.launcher.access.currentMonitor(), "query-status", &status); err != nil || status.Status != "paused" {
+	if err := m.launcher.monitor().Run(t.Context(), "query-status", nil, &status); err != nil || status.Status != "paused" {
 		t.Errorf("after a snapshot, the paused machine is %q, %v", status.Status, err)
 	}
 	if response := m.call(manager(), ResumePath, token, nil); response.StatusCode != http.StatusOK {
@@ -359,7 +362,7 @@ func TestStopDuringASnapshotWithMemory(t *testing.T) {
 	atSteps.Store(&hook)
 	job := m.taking()
 	job.Take.Memory, m.dirs.Snapshot = true, t.TempDir()
-	if result := RunJob(t.Context(), job, m.dirs, io.Discard); !strings.Contains(result.Error, errPowersOff.Error()) {
+	if result := RunJob(t.Context(), job, m.dirs, io.Discard); !strings.Contains(result.Error, "being powered off") {
 		t.Errorf("the snapshot is %+v", result)
 	}
 	if ended := m.awaitEnd(); ended.Cause != CauseHost || ended.Message != "its Pod was stopped" {
