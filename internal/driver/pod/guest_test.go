@@ -55,9 +55,9 @@ func TestSilentGuest(t *testing.T) {
 			return isRunning(s) && s.Agent == backend.AgentWaiting && s.Silence != nil && *s.Silence == want
 		}
 	}
-	c.launchers.setGuest(launcher.Guest{Silence: &launcher.Silence{Resets: 1, After: time.Minute}})
+	c.launchers.setGuest(launcher.Guest{Silence: &owner.Silence{Resets: 1, After: time.Minute}})
 	c.until(machine, "it was reset", silent(backend.Silence{Resets: 1, After: time.Minute}))
-	c.launchers.setGuest(launcher.Guest{Silence: &launcher.Silence{Resets: 3, After: time.Hour, GaveUp: true}})
+	c.launchers.setGuest(launcher.Guest{Silence: &owner.Silence{Resets: 3, After: time.Hour, GaveUp: true}})
 	c.open(t)
 	c.until(machine, "resets did not help, and the next manager finds out", silent(backend.Silence{Resets: 3, After: time.Hour, GaveUp: true}))
 	c.launchers.setGuest(launcher.Guest{})

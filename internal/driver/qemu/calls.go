@@ -10,6 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -197,48 +198,50 @@ func (d *Driver) Stop(_ context.Context, id backend.Identity, grace time.Duratio
 
 // Pause implements backend.Driver.
 func (d *Driver) Pause(ctx context.Context, id backend.Identity) error {
-	return d.runMonitorCommand(ctx, id, "stop")
+	return d.switchPower(ctx, id, owner.Pause)
 }
 
 // Resume implements backend.Driver.
 func (d *Driver) Resume(ctx context.Context, id backend.Identity) error {
-	return d.runMonitorCommand(ctx, id, "cont")
+	return d.switchPower(ctx, id, owner.On)
 }
 
-func (d *Driver) runMonitorCommand(ctx context.Context, id backend.Identity, command string) error {
+func (d *Driver) switchPower(ctx context.Context, id backend.Identity, power owner.Power) error {
 	m, err := d.find(id)
 	if err != nil {
 		return err
 	}
-	if m.savedMemory() != nil {
-		return fmt.Errorf("machine %s is asleep, and its QEMU has not ended: %w", id.UID, backend.ErrUnavailable)
-	}
-	conn, err := m.monitor()
-	if err != nil {
-		return err
+	o := m.own()
+	if o == nil {
+		return fmt.Errorf("machine %s is off: %w", id.UID, backend.ErrUnavailable)
 	}
 	ctx, cancel := context.WithTimeout(ctx, monitorTimeout)
 	defer cancel()
-	if err := conn.Run(ctx, command, nil, nil); err != nil {
-		return fmt.Errorf("machine %s: %w", id.UID, err)
+	if err := o.Switch(ctx, power); err != nil {
+		return fmt.Errorf("machine %s: %w: %w", id.UID, backend.ErrUnavailable, err)
 	}
-	// The event reports the same a moment later.
-	return m.refresh(conn)
+	return nil
 }
 
-// stop ends the current run: it asks the guest to power off, then QEMU to quit, and then kills
-// QEMU. A QEMU that does not answer has the grace period, too: its guest powers off if it answers again.
+// stop ends the current run: it has the guest power off, then QEMU quit, and then kills QEMU. A QEMU that does not answer has the grace
+// period, too: its guest powers off if it answers again.
 func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 	m.mu.Lock()
-	proc, halted := m.proc, m.power == backend.StatePaused || m.halted
-	off := m.run == ""
+	proc, o, off := m.proc, m.owner, m.run == ""
 	m.mu.Unlock()
 	if off {
 		return nil
 	}
-	if grace > 0 && !halted {
+	if grace > 0 {
 		m.progress("the guest is powering off")
-		m.powerDown(ctx, proc, grace)
+		o.SetPower(owner.PowerOff)
+		timer := time.NewTimer(grace)
+		select {
+		case <-proc.Done():
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+		timer.Stop()
 	}
 	step("stop asked")
 	err := proc.Stop(ctx, process.StopOptions{
@@ -249,35 +252,9 @@ func (m *machine) stop(ctx context.Context, grace time.Duration) error {
 		return err
 	}
 	step("stopped")
-	// The watcher of the process records the end.
+	// The owner records the end.
 	return m.waitOff(ctx)
 }
-
-// powerDown presses the power button repeatedly until the guest is off or grace is over: a guest
-// that is still booting ignores it.
-func (m *machine) powerDown(ctx context.Context, proc *process.Process, grace time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, grace)
-	defer cancel()
-	again := time.NewTicker(powerDownInterval)
-	defer again.Stop()
-	for {
-		if conn, err := m.monitor(); err == nil {
-			asking, stop := context.WithTimeout(ctx, monitorTimeout)
-			_ = conn.Run(asking, "system_powerdown", nil, nil) // best effort: it is repeated, and QEMU has to quit in the end
-			stop()
-		}
-		select {
-		case <-proc.Done():
-			return
-		case <-ctx.Done():
-			return
-		case <-again.C:
-		}
-	}
-}
-
-// powerDownInterval is the interval between presses of the power button.
-const powerDownInterval = 500 * time.Millisecond
 
 func (m *machine) quit(ctx context.Context) error {
 	conn, err := m.monitor()

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // Console implements backend.Consoler. QEMU serves one connection at a time, the next ones wait.
@@ -22,12 +22,7 @@ func (d *Driver) Console(ctx context.Context, id backend.Identity) (io.ReadWrite
 	if !isOn {
 		return nil, fmt.Errorf("connect to the console of machine %s: it is off: %w", id.UID, backend.ErrUnavailable)
 	}
-	path, release, err := shortPath(m.path(qemu.ConsoleSocket))
-	if err != nil {
-		return nil, fmt.Errorf("connect to the console of machine %s: %w: %w", id.UID, backend.ErrUnavailable, err)
-	}
-	defer release()
-	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	conn, err := qmp.DialUnix(ctx, m.path(qemu.ConsoleSocket))
 	if err != nil {
 		return nil, fmt.Errorf("connect to the console of machine %s: %w: %w", id.UID, backend.ErrUnavailable, err)
 	}

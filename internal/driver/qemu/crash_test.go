@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
@@ -57,7 +58,7 @@ func runWithTemplates(m *testing.M) int {
 
 // runHelper runs a manager that is killed at a step.
 func runHelper() error {
-	step, savedmemory.Step, diskbackup.Step = drivertest.AtStep, drivertest.AtStep, drivertest.AtStep
+	step, savedmemory.Step, diskbackup.Step, owner.Step = drivertest.AtStep, drivertest.AtStep, drivertest.AtStep, drivertest.AtStep
 	if os.Getenv(helperStop) != "" {
 		return StopAll(context.Background(), os.Getenv(helperState), StopOptions{SleepTimeout: time.Minute})
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 	"unicode"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -16,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/sandbox"
@@ -157,7 +157,7 @@ func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*la
 		return nil, nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	step("process started")
-	m.watch(proc, false)
+	m.watch(proc, l)
 	return l, proc, nil
 }
 
@@ -217,8 +217,11 @@ func (m *machine) prepare(ctx context.Context, machine backend.Machine, findMemo
 		m.def.SeedSum, m.def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
 	}
 	m.def.StopRun, m.def.Shape = "", l.Shape()
-	m.def.ClockStopped, m.def.GuestWaits, m.def.MemoryShared, m.def.GuestForked = l.IsInstant(), l.IsInstant(), l.IsInstant(), false
-	m.def.Booting = &booting{LogBytes: m.logBytes()}
+	m.def.MemoryShared = l.IsInstant()
+	m.def.Owner = owner.Record{
+		Phase: owner.Starting, Boot: &owner.Boot{LogBytes: m.logBytes()}, BootTime: m.def.Owner.BootTime,
+		Owed: owner.Owed{Clock: l.IsInstant(), Start: l.IsInstant()},
+	}
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}
@@ -235,34 +238,23 @@ func (m *machine) removeSockets() {
 // waitUp waits until the monitor of a new process responds. A process that exits before that
 // counts as not started: its last output is the reason.
 func (m *machine) waitUp(ctx context.Context, proc *process.Process, confinement *sandbox.Spec) error {
-	ticker := time.NewTicker(time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.NewTimer(monitorStartTimeout)
-	defer deadline.Stop()
-	for {
-		m.mu.Lock()
-		up := m.run != "" && m.power != backend.StateUnknown
-		m.mu.Unlock()
-		if up {
-			m.bootBegins()
-			return nil
-		}
-		select {
-		case <-proc.Done():
-			if err := m.waitOff(ctx); err != nil {
-				return err
-			}
-			if status := proc.Status(); status.ExitCode > 0 {
-				return fmt.Errorf("QEMU did not start: %s", lastOutput(confinement.Named(status.LogTail)))
-			}
-			return nil // killed from outside, which the watcher handles
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-deadline.C:
-			return nil // its state is reported as unknown
-		case <-ticker.C:
-		}
+	o := m.own()
+	if o == nil {
+		return nil // it was killed from outside, and its end is recorded
 	}
+	waiting, cancel := context.WithTimeout(ctx, monitorStartTimeout)
+	defer cancel()
+	err := o.Await(waiting, func(state owner.State) bool { return state.Answers })
+	if !errors.Is(err, owner.ErrNotOn) {
+		return ctx.Err() // a monitor that does not answer is reported
+	}
+	if err := m.waitOff(ctx); err != nil {
+		return err
+	}
+	if status := proc.Status(); status.ExitCode > 0 {
+		return fmt.Errorf("QEMU did not start: %s", lastOutput(confinement.Named(status.LogTail)))
+	}
+	return nil // it was killed from outside
 }
 
 // maxOutput limits the output of a process in a message, in bytes.
@@ -363,22 +355,4 @@ func describePathError(err error, dirs confine.Dirs) string {
 		return fmt.Sprintf("%v; --vm-image-dirs allows: %s", err, dirs)
 	}
 	return err.Error()
-}
-
-// shortPath returns a path of a socket that fits into its address. It is valid until
-// release is called.
-func shortPath(path string) (short string, release func(), err error) {
-	const room = 100
-	if len(path) < room {
-		return path, func() {}, nil
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return "", nil, err
-	}
-	short = fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path))
-	if len(short) >= room {
-		return "", nil, errors.Join(errors.New("the name of the socket is too long"), dir.Close())
-	}
-	return short, func() { dir.Close() }, nil
 }

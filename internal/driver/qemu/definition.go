@@ -7,12 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
@@ -58,31 +58,19 @@ type definition struct {
 	StartedSeedSum string `json:"startedSeedSum,omitempty"`
 	// Address is the machine's address in the network of its namespace. It is the same for the life of the machine.
 	Address netip.Addr `json:"address,omitzero"`
-	// Booting is the boot of the current run, until its guest has booted; nil if the guest goes on with saved memory.
-	Booting *booting `json:"booting,omitempty"`
-	// BootTime is the longest time that the guest has needed to boot, since it was last silent. 0 means that it is not known.
-	BootTime time.Duration `json:"bootTime,omitempty"`
 	// HostPorts are the host ports by the name of the machine's port.
 	HostPorts map[string]int `json:"hostPorts,omitempty"`
 	// Shape is that of the QEMU of the last start, see launch.shape.
 	Shape string `json:"shape,omitempty"`
-	// Asleep is the saved memory; nil unless the machine is asleep.
+	// Owner is the record of the owner of its QEMU. Asleep is the saved memory in its phase Asleep; otherwise, it is nil.
+	Owner  owner.Record `json:"owner,omitzero"`
 	Asleep *savedMemory `json:"asleep,omitempty"`
 	// Restoring is a restore that is decided and not done; nil if there is none. Restored is the token of the last one that is done.
 	Restoring *restoring `json:"restoring,omitempty"`
 	Restored  string     `json:"restored,omitempty"`
-	// ClockStopped means that the clock of the guest stood still: while the machine was asleep, or since its template was made.
-	ClockStopped bool `json:"clockStopped,omitempty"`
-	// GuestWaits means that the guest was started from a template, and does not know yet that it is a machine.
-	GuestWaits bool `json:"guestWaits,omitempty"`
 	// MemoryShared means that the memory is that of a template, of which the machine has copied what it has changed. It cannot give
 	// the host any back.
 	MemoryShared bool `json:"memoryShared,omitempty"`
-	// GuestForked means that the guest goes on with the memory of another machine, and does not know yet that it is this one. Its
-	// network is off.
-	GuestForked bool `json:"guestForked,omitempty"`
-	// GuestFrozen means that the file systems of the guest may be frozen for a snapshot.
-	GuestFrozen bool `json:"guestFrozen,omitempty"`
 	// StopRun is the run that was requested to stop.
 	StopRun string `json:"stopRun,omitempty"`
 	// Unsaved is why the memory of StopRun could not be saved, if the machine should have been put to sleep instead of

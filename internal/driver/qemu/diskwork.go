@@ -179,7 +179,10 @@ func (m *machine) passDisks(ctx context.Context) []backend.PendingDisk {
 	m.files.Lock()
 	defer m.files.Unlock()
 	m.mu.Lock()
-	p := &diskPass{m: m, wanted: slices.Clone(m.def.Disks), conn: m.conn}
+	p := &diskPass{m: m, wanted: slices.Clone(m.def.Disks)}
+	if m.run != "" {
+		p.conn = m.owner.Monitor()
+	}
 	isOn, created := m.run != "", m.def.Created
 	isAsleep := m.def.Asleep != nil
 	same := sameDisks(m.startedWith().Disks, m.def.Disks)

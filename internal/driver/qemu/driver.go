@@ -385,9 +385,6 @@ func (d *Driver) Close() error {
 	d.closed = true
 	d.mu.Unlock()
 	d.cancel()
-	for _, m := range d.all() {
-		m.disconnect()
-	}
 	d.tasks.Wait()
 	return d.processes.Close()
 }

@@ -2,7 +2,6 @@ package qemu
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -11,7 +10,9 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -19,9 +20,9 @@ import (
 // quickly shortens the interval of monitor checks for a test.
 func quickly(t *testing.T) {
 	t.Helper()
-	before := checkInterval
-	checkInterval = 50 * time.Millisecond
-	t.Cleanup(func() { checkInterval = before })
+	before := owner.CheckInterval
+	owner.CheckInterval = 50 * time.Millisecond
+	t.Cleanup(func() { owner.CheckInterval = before })
 }
 
 func (w *fixture) firmware() backend.Machine {
@@ -174,10 +175,7 @@ func TestGuestThatEndsWithoutAManager(t *testing.T) {
 	run := w.eventually("the guest answers", answers).Run
 	w.shows("root@") // earlier, it may ignore the button
 	w.do(w.driver.Close())
-	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), qemu.HumanSocket))
-	w.do(err)
-	conn, err := net.Dial("unix", path)
-	release()
+	conn, err := qmp.DialUnix(t.Context(), filepath.Join(w.driver.machinesDir(), string(uid), qemu.HumanSocket))
 	w.do(err)
 	_, err = conn.Write([]byte("system_powerdown\n"))
 	w.do(err)

@@ -2,13 +2,10 @@ package qemu
 
 import (
 	"context"
-	"fmt"
-	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
-	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
 // prepareFork returns what makes the definition of a new machine that of one that goes on with the memory in its snapshot, if there is
@@ -35,7 +32,7 @@ func (m *machine) prepareFork(ctx context.Context, machine backend.Machine, base
 	return func(def *definition) {
 		def.asleepWith(*saved, started, from.Memory)
 		def.SeedSum, def.StartedSeedSum = seedSum(machine.Seed), seedSum(machine.Seed)
-		def.GuestForked = true
+		def.Owner.Owed.Name = true
 	}, nil
 }
 
@@ -76,65 +73,4 @@ func (def *snapshotDefinition) differsFrom(machine *backend.Machine) string {
 		sizes[disk.Name] = disk.SizeBytes
 	}
 	return machine.DisksDifferFrom(sizes)
-}
-
-// disconnectFork takes the network from a guest that has the memory of another machine. It gets it when it knows which machine it is.
-func (m *machine) disconnectFork(ctx context.Context, conn *qmp.Client) error {
-	m.mu.Lock()
-	forked := m.def.GuestForked
-	m.mu.Unlock()
-	if !forked {
-		return nil
-	}
-	if err := savedmemory.SetLink(ctx, conn, false); err != nil {
-		return fmt.Errorf("take the network from the guest: %w", err)
-	}
-	step("fork disconnected")
-	return nil
-}
-
-// renameGuest tells a guest that has the memory of another machine which machine it is, and connects its network.
-func (m *machine) renameGuest(ctx context.Context, agent *qmp.Client) error {
-	m.mu.Lock()
-	forked, address := m.def.GuestForked, m.def.hardwareAddress()
-	m.mu.Unlock()
-	if !forked {
-		return nil
-	}
-	monitor, err := m.monitor()
-	if err != nil {
-		return err
-	}
-	if err := savedmemory.Rename(ctx, agent, monitor, address, ""); err != nil {
-		if savedmemory.IsUnusable(err) {
-			m.bootInstead(err.Error())
-		}
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.def.GuestForked = false
-	m.save()
-	step("fork complete")
-	return nil
-}
-
-// bootInstead ends a guest that does not know which machine it is. The machine boots then.
-func (m *machine) bootInstead(why string) {
-	m.d.options.Log.Info("A machine that was made of a snapshot with memory boots", "machine", m.id.UID, "why", why)
-	m.mu.Lock()
-	m.def.Unsaved, m.def.GuestForked = why, false
-	m.save()
-	m.mu.Unlock()
-	_ = m.begin(backend.TaskStop, m.endQEMU) // it continues in the background
-}
-
-// bootIfUnnamed ends a guest that has not answered for long, and so does not know which machine it is.
-func (m *machine) bootIfUnnamed() {
-	m.mu.Lock()
-	unnamed := m.def.GuestForked && m.power == backend.StateRunning && m.task == nil && time.Since(m.startedAt) > savedmemory.ForkTimeout
-	m.mu.Unlock()
-	if unnamed {
-		m.bootInstead(fmt.Sprintf("its agent did not answer within %s", savedmemory.ForkTimeout))
-	}
 }

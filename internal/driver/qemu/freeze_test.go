@@ -7,6 +7,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
 
@@ -20,10 +21,7 @@ func runQuiescing(ctx context.Context, d *Driver) error {
 		return err
 	}
 	return repeat(ctx, func() error {
-		m.mu.Lock()
-		isThere := m.agentConn != nil
-		m.mu.Unlock()
-		if !isThere {
+		if m.state().Agent != owner.AgentConnected {
 			return errNotYet
 		}
 		id := snapshotOf(1, "first")
@@ -51,12 +49,12 @@ func TestSnapshotFreezesTheGuest(t *testing.T) {
 	wasFrozen := false
 	at.set("guest frozen", func() {
 		w.typed("echo later >/root/file; echo changed-$((40+2))")
-		wasFrozen = w.driver.machines[uid].def.GuestFrozen
+		wasFrozen = w.driver.machines[uid].own().Record().Owed.Thaw
 	})
 	id := snapshotOf(1, "first")
 	state := w.takes(id, quiescing())
 	at.clear()
-	if !state.Quiesced || !wasFrozen || w.driver.machines[uid].def.GuestFrozen {
+	if !state.Quiesced || !wasFrozen || w.driver.machines[uid].own().Record().Owed.Thaw {
 		t.Errorf("the snapshot is %+v; recorded: %v", state, wasFrozen)
 	}
 	w.shows("changed-42")
@@ -89,10 +87,7 @@ func TestLongKilledWhileAGuestIsFrozen(t *testing.T) {
 		w.typed(fmt.Sprintf("echo %d >/root/file; sync; echo after-%d-$((40+2))", i, i))
 		w.shows(fmt.Sprintf("after-%d-42", i))
 		w.eventually("it is not frozen", func(*backend.Server) bool {
-			m := w.driver.machines[uid]
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			return !m.def.GuestFrozen
+			return !w.driver.machines[uid].own().Record().Owed.Thaw
 		})
 	}
 	if state := w.takes(snapshotOf(1, "first"), quiescing()); !state.Quiesced {

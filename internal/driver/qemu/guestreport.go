@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"context"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -38,11 +37,11 @@ func (a *guestReport) write(dir string) error {
 }
 
 // saveGuestReport persists a response of the guest if it differs from the last one.
-func (m *machine) saveGuestReport(ctx context.Context, addresses []string) {
+func (m *machine) saveGuestReport(addresses []string) {
 	m.mu.Lock()
 	report := &guestReport{Run: m.run, Addresses: addresses}
 	known := m.guestReport != nil && m.guestReport.Run == report.Run && slices.Equal(m.guestReport.Addresses, addresses)
-	if known || m.run == "" || ctx.Err() != nil {
+	if known || m.run == "" {
 		m.mu.Unlock()
 		return
 	}
@@ -51,12 +50,5 @@ func (m *machine) saveGuestReport(ctx context.Context, addresses []string) {
 	if err := report.write(m.dir); err != nil {
 		// The next manager queries the guest.
 		m.d.options.Log.V(1).Info("Could not save the report of a guest", "machine", m.id.UID, "why", err.Error())
-	}
-}
-
-// restoreGuestReport restores the report saved by a previous manager; m.mu is held.
-func (m *machine) restoreGuestReport() {
-	if m.guestReport = readGuestReport(m.dir, m.run); m.guestReport != nil {
-		m.addresses, m.awaitingAgent = reachable(m.guestReport.Addresses), true
 	}
 }

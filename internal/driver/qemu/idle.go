@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 )
 
 const (
@@ -55,7 +56,7 @@ func isQuiet(before, now look) bool {
 
 // noteUse notes whether the machine was in use since the last look; m.mu is held.
 func (m *machine) noteUse(now look) {
-	if m.sessions > 0 || m.halted || !isQuiet(m.lastLook, now) {
+	if m.sessions > 0 || m.owner.State().Phase == owner.Full || !isQuiet(m.lastLook, now) {
 		m.lastActive = now.at
 	}
 	m.lastLook = now

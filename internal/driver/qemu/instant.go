@@ -7,6 +7,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
@@ -55,21 +56,19 @@ func (m *machine) startOnce(ctx context.Context, machine backend.Machine, instan
 // loadTemplate makes the guest of a new QEMU, which has the memory of a template, go on where that was. The error is a
 // savedmemory.UnusableError if the machine has to boot instead.
 func (m *machine) loadTemplate(ctx context.Context, from *template, devices *os.File) error {
-	conn, err := m.monitor()
-	if err != nil {
-		return savedmemory.Unusable("%v", err)
+	o := m.own()
+	if o == nil {
+		return savedmemory.Unusable("QEMU has ended")
 	}
-	m.setMoving(true)
-	err = loadDevices(ctx, conn, from, devices)
-	m.setMoving(false)
-	if err == nil {
+	err := o.Load(ctx, func(ctx context.Context, conn *qmp.Client) error {
+		if err := loadDevices(ctx, conn, from, devices); err != nil && ctx.Err() == nil {
+			return savedmemory.Unusable("%v", err)
+		} else if err != nil {
+			return err
+		}
 		step("template loaded")
-		err = conn.Run(ctx, "cont", nil, nil)
-	}
-	if err == nil {
-		step("template continued")
-		err = m.refresh(conn)
-	}
+		return nil
+	})
 	if err != nil && ctx.Err() == nil {
 		return savedmemory.Unusable("%v", err)
 	}
@@ -113,34 +112,11 @@ func (m *machine) wantTemplate() {
 	}
 }
 
-// startGuest tells a guest that was started from a template that it is a machine. Until then it has neither read its seed
-// nor used its disks or its network.
-func (m *machine) startGuest(ctx context.Context, conn *qmp.Client) error {
-	m.mu.Lock()
-	waits := m.def.GuestWaits
-	m.mu.Unlock()
-	if !waits {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
-	defer cancel()
-	if err := conn.Run(ctx, "keelson-start", map[string]any{"entropy": savedmemory.NewEntropy()}, nil); err != nil {
-		m.d.options.Log.Error(err, "Could not start the guest of a machine that was started from a template; retrying", "machine", m.id.UID)
-		return err
-	}
-	step("guest started")
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.def.GuestWaits = false
-	m.save()
-	return nil
-}
-
 // endIfWaiting ends the QEMU of a machine whose guest waits: the manager that started it was killed in between. The guest has
 // not begun, so that nothing is lost.
 func (m *machine) endIfWaiting() {
 	m.mu.Lock()
-	waits := m.def.GuestWaits && m.run != "" && m.task == nil
+	waits := m.def.Owner.Phase == owner.Starting && m.def.Owner.Owed.Start && m.run != "" && m.task == nil
 	m.mu.Unlock()
 	if waits {
 		_ = m.begin(backend.TaskStart, m.endQEMU) // it continues in the background

@@ -3,7 +3,6 @@ package qemu
 import (
 	"errors"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -32,11 +32,9 @@ func (w *fixture) shell() {
 	w.Helper()
 	w.eventually("the guest answers", answers)
 	w.shows("root@")
-	path, release, err := shortPath(filepath.Join(w.driver.machinesDir(), string(uid), qemu.ConsoleSocket))
+	console, err := qmp.DialUnix(w.Context(), filepath.Join(w.driver.machinesDir(), string(uid), qemu.ConsoleSocket))
 	w.do(err)
-	defer release()
-	w.console, err = net.Dial("unix", path)
-	w.do(err)
+	w.console = console
 	w.Cleanup(func() { _ = w.console.Close() })
 	go func() { _, _ = io.Copy(io.Discard, w.console) }() // the log has it, too
 }

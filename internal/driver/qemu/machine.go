@@ -18,9 +18,8 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/guestboot"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
-	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -46,7 +45,8 @@ type machine struct {
 	wanted   bool
 	sessions int
 
-	// savedBytes is the size of its saved memory, also while that is incomplete.
+	// saving describes the memory that is being saved; savedBytes is the size of its saved memory, also while that is incomplete.
+	saving     *savedMemory
 	savedBytes atomic.Int64
 
 	// disks is the work on the disks of spec.disks.
@@ -58,28 +58,13 @@ type machine struct {
 	run       string
 	proc      *process.Process
 	startedAt time.Time
-	conn      *qmp.Client
-	power     backend.State
-	// moving means that QEMU is saving or loading its memory. It may not answer for long meanwhile, and its state is no news.
-	moving bool
-	// halted means that QEMU halted the machine because it could not write to its disk.
-	halted bool
-	// ran is how long the guest has run since it was powered on or reset, and bootClock measures that, see watchBoot.
-	ran       time.Duration
-	bootClock guestboot.Clock
-	message   string
-	agent     backend.Agent
-	agentStop context.CancelFunc
-	// agentConn is the connection to the agent; nil if there is none.
-	agentConn *qmp.Client
-	addresses []string
-	usage     *backend.Usage
+	// owner owns its QEMU.
+	owner *owner.Owner
+	usage *backend.Usage
 	// guestReport is the persisted report of the guest agent.
 	guestReport *guestReport
-	// attached means that the run is older than this manager, awaitingAgent that its guest
-	// responded to a previous manager but not to this one yet.
+	// attached means that the run is older than this manager.
 	attached      bool
-	awaitingAgent bool
 	cpuSeen       cpuTime
 	reportedUsage backend.Usage
 	// lastLook is the last look at what the machine uses, and lastActive when it was last in use.
@@ -235,11 +220,13 @@ func (m *machine) snapshot() backend.Server {
 		}
 		return s
 	}
-	s.State, s.Message, s.Run, s.StartedAt, s.Ended = m.power, m.message, m.run, m.startedAt, nil
+	state := m.owner.State()
+	s.State, s.Message = m.serverState(state)
+	s.Run, s.StartedAt, s.Ended = m.run, m.startedAt, nil
 	if m.def.Asleep != nil && s.Task == backend.TaskNone {
 		s.State, s.Message = backend.StateUnknown, "the machine is asleep, but its QEMU has not ended"
 	}
-	s.Agent, s.Usage, s.Silence = m.agent, m.usage, m.silence()
+	s.Agent, s.Usage, s.Silence = backend.Agent(state.Agent), m.usage, (*backend.Silence)(state.Silence)
 	s.Pending = m.def.pending()
 	s.NetworkError = networkError
 	s.LastActive = m.lastActive
@@ -269,7 +256,7 @@ func (m *machine) reportedAddresses() []string {
 		all = append(all, m.def.Address.String())
 	}
 	if m.run != "" {
-		for _, address := range m.addresses {
+		for _, address := range m.owner.State().Addresses {
 			if !slices.Contains(all, address) {
 				all = append(all, address)
 			}
@@ -324,7 +311,7 @@ func (m *machine) attach() {
 	switch {
 	case status.StartedAt.IsZero():
 	case status.State == process.Running || status.State == process.Starting:
-		m.watch(proc, true)
+		m.watch(proc, nil)
 		m.endIfAsleep()
 		m.endIfWaiting()
 	case m.def.LastRun != runName(status):
@@ -343,20 +330,28 @@ func (m *machine) removeOldMemory() {
 	_ = os.Remove(m.path(savedmemory.Part))
 }
 
-// hasResponded reports whether the monitor of a machine that is on has responded, and its guest
-// agent, if it listens and has never responded to a manager.
+// hasResponded reports whether the monitor of a machine that is on has responded, and its guest agent, if it listens and has never
+// responded to a manager.
 func (m *machine) hasResponded() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return !m.disks.unchecked && (m.run == "" || m.halted || m.power != backend.StateUnknown && (m.agentStop == nil || m.agent != backend.AgentWaiting))
+	if m.disks.unchecked || m.run == "" {
+		return !m.disks.unchecked
+	}
+	state := m.owner.State()
+	return state.Answers && (!state.Listens || state.Agent != owner.AgentWaiting)
 }
 
 // recordEnd records the end of a run; m.mu is held.
 func (m *machine) recordEnd(status process.Status) {
 	run := runName(status)
-	if m.def.Ended == nil || m.def.Ended.Run != run {
-		m.def.Ended = endOf(status)
-		m.def.Ended.Run = run
+	m.def.Ended = endOf(status)
+	m.def.Ended.Run = run
+	if ended := m.def.Owner.Ended; ended != nil {
+		m.def.Ended.Cause, m.def.Ended.Message, m.def.Ended.At = backend.Cause(ended.Cause), ended.Message, ended.At
+	}
+	if m.def.Owner.Phase != owner.Asleep {
+		m.def.Owner = owner.Record{BootTime: m.def.Owner.BootTime}
 	}
 	if m.def.StopRun == run {
 		m.def.Ended.Cause, m.def.Ended.Message = backend.CauseRequested, ""
@@ -384,13 +379,4 @@ func endOf(status process.Status) *backend.Ended {
 		ended.Message = "QEMU quit on request"
 	}
 	return ended
-}
-
-// disconnect closes the connections to the machine.
-func (m *machine) disconnect() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.conn != nil {
-		m.conn.Close()
-	}
 }

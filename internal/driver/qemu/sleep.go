@@ -10,8 +10,8 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -64,37 +64,26 @@ func (m *machine) sleep(ctx context.Context, options backend.SleepOptions) error
 	}
 	m.files.Lock() // no disk is plugged or grown meanwhile
 	defer m.files.Unlock()
-	conn, err := m.monitor()
-	if err != nil {
-		return err
-	}
-	if err := diskbackup.End(ctx, conn); err != nil { // of a manager that was killed; QEMU does not let the disks go meanwhile
-		return err
-	}
-	saved, err := m.describeMemory(ctx, conn)
-	if err != nil {
-		return err
-	}
-	saved.SleepOptions = options
 	if err := m.countSaved(1); err != nil {
 		m.savedBytes.Store(0)
 		return err
 	}
-	step("sleep begun")
-	m.setMoving(true)
-	wasRunning, err := savedmemory.Halt(ctx, conn)
+	o := m.own()
+	if o == nil {
+		return backend.ErrNotRunning
+	}
+	saving := &savedMemory{SleepOptions: options}
+	m.mu.Lock()
+	m.saving = saving
+	m.mu.Unlock()
+	err := o.Sleep(ctx, m.saver(saving, func(ctx context.Context, conn *qmp.Client, memory *savedmemory.Memory) error {
+		m.progress("saving its memory")
+		return memory.Write(ctx, conn, m.dir, m.countSaved)
+	}))
 	if err != nil {
 		m.savedBytes.Store(0)
-		m.unhalt(ctx, conn, wasRunning)
-		return err
-	}
-	step("halted")
-	if err := m.saveMemory(ctx, conn, saved); err != nil {
-		m.savedBytes.Store(0)
-		m.unhalt(ctx, conn, wasRunning)
 		return fmt.Errorf("save the memory of the machine: %w", err)
 	}
-	step("sleep recorded")
 	return m.endQEMU(ctx)
 }
 
@@ -167,63 +156,21 @@ func queryDIMMs(ctx context.Context, conn *qmp.Client) ([]qemu.DIMM, error) {
 	return all, nil
 }
 
-func (m *machine) setMoving(moving bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.moving = moving
-}
-
-func (m *machine) isMoving() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.moving
-}
-
-// unhalt lets the machine go on after a failed attempt to save its memory.
-func (m *machine) unhalt(ctx context.Context, conn *qmp.Client, wasRunning bool) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), savedmemory.Timeout) // also if there was no time to save it
-	defer cancel()
-	savedmemory.Cancel(ctx, conn)
-	m.setMoving(false)
-	if !wasRunning {
-		return
-	}
-	if err := conn.Run(ctx, "cont", nil, nil); err != nil {
-		m.d.options.Log.Error(err, "Could not resume a machine that could not be put to sleep", "machine", m.id.UID)
-	}
-}
-
-// saveMemory writes the memory of the halted machine and records it.
-func (m *machine) saveMemory(ctx context.Context, conn *qmp.Client, saved *savedMemory) error {
-	m.progress("saving its memory")
-	if err := saved.Write(ctx, conn, m.dir, m.countSaved); err != nil {
-		return err
-	}
-	if err := savedmemory.Keep(m.dir); err != nil {
-		return err
-	}
-	// QEMU has written all that it had to, and has let the disks go.
-	paths, err := m.writablePaths(saved.Disks)
-	if err == nil {
-		saved.Files, err = savedmemory.Stamp(m.dir, paths)
-	}
-	if err == nil {
-		saved.At = time.Now().UTC()
-		err = m.recordAsleep(saved, func(def *definition) { def.StopRun = saved.Run })
-	}
-	if err != nil {
-		savedmemory.Remove(m.dir)
-	}
-	return err
-}
-
-// recordAsleep makes saved the saved memory of the machine, nil for none, durably, together with another change. When it
-// returns an error, the record is as it was.
+// recordAsleep makes saved the saved memory of a machine that is off, nil for none, durably, together with another change. When it returns
+// an error, the record is as it was.
 func (m *machine) recordAsleep(saved *savedMemory, change func(*definition)) error {
 	return m.record(func(def *definition) {
-		def.Asleep = saved
+		def.setAsleep(saved)
 		change(def)
 	}, func(found *definition) bool { return (found.Asleep == nil) == (saved == nil) })
+}
+
+// setAsleep makes saved the saved memory; nil for none.
+func (def *definition) setAsleep(saved *savedMemory) {
+	def.Asleep, def.Owner.Phase = saved, owner.Off
+	if saved != nil {
+		def.Owner.Phase = owner.Asleep
+	}
 }
 
 // record changes the definition of the machine durably. When it returns an error, the definition is as it was. has reports whether a

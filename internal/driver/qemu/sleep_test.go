@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
@@ -51,8 +52,8 @@ func hookSteps(t *testing.T) *stepHook {
 	hook.clear()
 	before := step
 	step = func(name string) { (*hook.at.Load())(name) }
-	savedmemory.Step, diskbackup.Step = step, step
-	t.Cleanup(func() { step, savedmemory.Step, diskbackup.Step = before, before, before })
+	savedmemory.Step, diskbackup.Step, owner.Step = step, step, step
+	t.Cleanup(func() { step, savedmemory.Step, diskbackup.Step, owner.Step = before, before, before, before })
 	return &hook
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -52,9 +53,9 @@ func (w *fixture) goesBack(token string, to backend.SnapshotIdentity, machine ba
 // has the memory of then.
 func TestLongRestoreWithMemory(t *testing.T) {
 	needGuest(t)
-	before := fewBytes
-	fewBytes = 1 // it writes all the time
-	t.Cleanup(func() { fewBytes = before })
+	before := owner.FewBytes
+	owner.FewBytes = 1 // it writes all the time
+	t.Cleanup(func() { owner.FewBytes = before })
 	w := newFixture(t)
 	machine := booted(func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data", SizeBytes: 32 << 20}} })
 	run := w.run(machine).Run

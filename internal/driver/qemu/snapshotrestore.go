@@ -167,7 +167,8 @@ func (m *machine) copySnapshot(ctx context.Context, r backend.Restore) (*restori
 // to the disks before, and is no longer valid.
 func (m *machine) decideRestore(decided *restoring, disks []snapshotDisk) error {
 	return m.record(func(def *definition) {
-		def.Restoring, def.Asleep = decided, nil
+		def.Restoring = decided
+		def.setAsleep(nil)
 		def.DiskRecords = maps.Clone(def.DiskRecords)
 		for _, disk := range disks {
 			if disk.Name == v1alpha1.RootDiskName {
@@ -218,7 +219,7 @@ func (m *machine) finishRestore() error {
 			saved := decided.Memory.savedMemory
 			saved.Files = stamps
 			def.asleepWith(saved, decided.Memory.Started, decided.Memory)
-			def.StartedSeedSum, def.GuestForked = decided.Memory.SeedSum, false
+			def.StartedSeedSum = decided.Memory.SeedSum
 		case decided.NoMemory != "":
 			def.Ended = newMemoryEnd(backend.CauseMemoryLost, decided.NoMemory)
 		}

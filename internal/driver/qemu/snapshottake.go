@@ -13,6 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
@@ -51,8 +52,9 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine, memory bool) err
 	if err := m.finishRestore(); err != nil {
 		return err
 	}
+	o := m.own()
 	m.mu.Lock()
-	isOn, moving, conn, image := m.run != "", m.moving, m.conn, m.def.Image
+	image := m.def.Image
 	m.mu.Unlock()
 	disks := m.ownDisks()
 	for _, disk := range disks {
@@ -63,14 +65,9 @@ func (s *machineSnapshot) take(ctx context.Context, m *machine, memory bool) err
 	s.removeMemory()
 	var got *copied
 	var err error
-	switch {
-	case isOn && moving:
-		return errors.New("the machine is waking or falling asleep")
-	case isOn && conn == nil:
-		return errors.New("the monitor of QEMU does not answer")
-	case isOn:
-		got, err = s.backUp(ctx, m, conn, disks, memory)
-	default:
+	if o != nil {
+		got, err = s.backUp(ctx, m, o, disks, memory)
+	} else {
 		got, err = s.copyFiles(ctx, m, disks, memory)
 	}
 	if err != nil {
@@ -116,54 +113,40 @@ func (s *machineSnapshot) copyFiles(ctx context.Context, m *machine, disks []sna
 	return got, err
 }
 
-// backUp copies the disks of a running machine, as they are at one moment: before the guest changes a part of a disk that is
-// not copied yet, QEMU copies that part. The guest does not stop, unless its memory is wanted.
-func (s *machineSnapshot) backUp(ctx context.Context, m *machine, conn *qmp.Client, disks []snapshotDisk, memory bool) (got *copied, err error) {
-	if err := diskbackup.End(ctx, conn); err != nil { // of a manager that was killed
-		return nil, err
-	}
-	defer func() {
-		cleaning, cancel := context.WithTimeout(context.WithoutCancel(ctx), savedmemory.Timeout)
-		defer cancel()
-		if endErr := diskbackup.End(cleaning, conn); err == nil {
-			err = endErr
-		}
-	}()
-	p, err := diskbackup.Query(ctx, conn)
+// backUp copies the disks of a running machine, and its memory if that is wanted.
+func (s *machineSnapshot) backUp(ctx context.Context, m *machine, o *owner.Owner, disks []snapshotDisk, memory bool) (*copied, error) {
+	got, saved := &copied{}, &savedMemory{}
+	found, err := o.CopyDisks(ctx, owner.Copy{
+		Progress: s.copying,
+		Prepare: func(ctx context.Context, conn *qmp.Client, nodes *diskbackup.Nodes) ([]diskbackup.Disk, *owner.Saver, error) {
+			got.disks = slices.DeleteFunc(disks, func(disk snapshotDisk) bool { _, has := nodes.Sizes[qemu.DiskNode(disk.Name)]; return !has })
+			if len(got.disks) == 0 && !memory {
+				return nil, nil, errors.New("QEMU has no disks of the machine yet")
+			}
+			for _, disk := range got.disks {
+				if err := s.prepareBackup(ctx, conn, nodes, disk); err != nil {
+					return nil, nil, fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
+				}
+			}
+			if !memory {
+				return guestDisks(got.disks), nil, nil
+			}
+			saver := m.saver(saved, func(ctx context.Context, conn *qmp.Client, memory *savedmemory.Memory) error {
+				s.progress("the memory is being saved")
+				return memory.Write(ctx, conn, s.dir, s.countSaved)
+			})
+			return guestDisks(got.disks), &saver, nil
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	got = &copied{disks: slices.DeleteFunc(disks, func(disk snapshotDisk) bool { _, has := p.Sizes[qemu.DiskNode(disk.Name)]; return !has })}
-	if len(got.disks) == 0 && !memory {
-		return nil, errors.New("QEMU has no disks of the machine yet")
-	}
-	for _, disk := range got.disks {
-		if err := s.prepareBackup(ctx, conn, p, disk); err != nil {
-			return nil, fmt.Errorf("prepare the copy of the disk %s: %w", disk.Name, err)
-		}
-	}
-	step("backup prepared")
-	if !memory { // which has what the guest has not written yet
-		m.freeze(ctx)
-	}
-	err = diskbackup.Begin(ctx, conn, guestDisks(got.disks), memory)
-	got.at = time.Now()
-	got.quiesced = m.thaw(ctx)
-	if err != nil {
-		return nil, err
-	}
-	step("backup begun")
-	if err := diskbackup.Await(ctx, conn, s.copying); err != nil {
-		return nil, err
-	}
-	step("backup complete")
+	got.at, got.quiesced = found.At, found.Quiesced
 	if memory {
-		if got.memory, got.at, err = s.saveHalted(ctx, m, conn, got.disks); err != nil {
+		if err := savedmemory.Keep(s.dir); err != nil { // not before: it takes as long as the disk of the host does
 			return nil, err
 		}
-	}
-	if err := diskbackup.End(ctx, conn); err != nil { // QEMU writes what it has cached
-		return nil, err
+		got.memory = m.newSnapshotMemory(saved)
 	}
 	for _, disk := range got.disks {
 		if err := atomicfile.SyncFile(s.path(disk.Name)); err != nil {
@@ -198,15 +181,4 @@ func (s *machineSnapshot) prepareBackup(ctx context.Context, conn *qmp.Client, n
 	}
 	defer file.Close()
 	return nodes.Prepare(ctx, conn, diskbackup.Disk{Name: disk.Name, Node: node}, file)
-}
-
-// endOldBackups removes what a manager that was killed has left of copies in QEMU.
-func (m *machine) endOldBackups(conn *qmp.Client) {
-	m.files.Lock()
-	defer m.files.Unlock()
-	ctx, cancel := context.WithTimeout(m.d.ctx, savedmemory.Timeout)
-	defer cancel()
-	if err := diskbackup.End(ctx, conn); err != nil && ctx.Err() == nil && !errors.Is(err, qmp.ErrClosed) {
-		m.d.options.Log.Error(err, "Could not end the copies of disks that an earlier manager has begun", "machine", m.id.UID)
-	}
 }

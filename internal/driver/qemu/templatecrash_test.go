@@ -78,7 +78,7 @@ func TestLongKilledWhileAForkGoesOn(t *testing.T) {
 	w.takesMemory(snapshotOf(1, "first"), source)
 	w.remove()
 	for _, at := range []string{
-		"fork prepared", "created", "fork disconnected", "memory used", "awake", "guest renamed", "fork complete",
+		"fork prepared", "created", "fork disconnected", "memory used", "continue done", "guest renamed", "fork complete",
 	} {
 		t.Run(at, func(t *testing.T) {
 			w.do(w.driver.Close())
@@ -99,7 +99,7 @@ func TestLongKilledWhileAForkGoesOn(t *testing.T) {
 			if !w.wasInstant(instantFork()) {
 				t.Error("it has booted")
 			}
-			if w.driver.machines[uid].def.GuestForked || w.hasMemory() {
+			if w.driver.machines[uid].own().Record().Owed.Name || w.hasMemory() {
 				t.Errorf("the guest does not know who it is, or its memory is there: %v", w.hasMemory())
 			}
 			w.reconnect()
@@ -140,7 +140,7 @@ func TestLongKilledWhileATemplateIsMade(t *testing.T) {
 
 // A manager killed while it starts a machine from a template is followed by one that starts it, once.
 func TestLongKilledWhileAMachineStartsFromATemplate(t *testing.T) {
-	for _, at := range []string{"prepared", "process started", "template loaded", "template continued", "guest started"} {
+	for _, at := range []string{"prepared", "process started", "template loaded", "continue done", "guest started"} {
 		t.Run(at, func(t *testing.T) {
 			w := instantly(t)
 			machine := booted()
@@ -159,7 +159,7 @@ func TestLongKilledWhileAMachineStartsFromATemplate(t *testing.T) {
 			if !w.wasInstant(machine) { // it also fails if there are two
 				t.Error("it was not started from the template")
 			}
-			if w.driver.machines[uid].def.GuestWaits {
+			if w.driver.machines[uid].own().Record().Owed.Start {
 				t.Error("the guest waits")
 			}
 			w.remove()

@@ -201,13 +201,8 @@ func (d *Driver) startIdly(spec process.Spec) (proc *process.Process, err error)
 }
 
 func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error) {
-	path, release, err := shortPath(filepath.Join(dir, qemu.MonitorSocket))
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	dialErr := wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
-		conn, err = qmp.Dial(ctx, path)
+		conn, err = qmp.Dial(ctx, filepath.Join(dir, qemu.MonitorSocket))
 		return err == nil, nil
 	})
 	if dialErr != nil {
@@ -219,13 +214,8 @@ func dialTemplate(ctx context.Context, dir string) (conn *qmp.Client, err error)
 // awaitTemplate waits until the agent of the guest answers: then the guest waits. It resets a guest that hangs. tick returns the part of an
 // interval that counts.
 func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, tick func(time.Duration) time.Duration) error {
-	path, release, err := shortPath(filepath.Join(dir, qemu.AgentSocket))
-	if err != nil {
-		return err
-	}
-	defer release()
 	boot := guestboot.Boot{Usual: usualBoot}
-	err = wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
 		boot.Ran += tick(templatePoll)
 		if guestboot.Decide(boot) == guestboot.Reset {
 			boot.Resets, boot.Ran = boot.Resets+1, 0
@@ -252,7 +242,7 @@ func awaitTemplate(ctx context.Context, conn *qmp.Client, dir string, tick func(
 	return wait.PollUntilContextCancel(ctx, templatePoll, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, templateAnswer)
 		defer cancel()
-		agent, err := qmp.DialAgent(ctx, path)
+		agent, err := qmp.DialAgent(ctx, filepath.Join(dir, qemu.AgentSocket))
 		if err != nil {
 			return false, nil //nolint:nilerr // the guest is asked again: what it gets while it opens the channel may be lost
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
@@ -91,12 +92,14 @@ func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*networkUse 
 
 // measure measures a running machine and returns whether to report the change. network is its use of that; nil if it is not known.
 func (m *machine) measure(network *networkUse) bool {
+	conn, _ := m.monitor() // it may not answer
+	waits := m.state().Agent == owner.AgentWaiting
 	m.mu.Lock()
-	conn, before, started, boot := m.conn, m.cpuSeen, *m.startedWith(), m.def.BootMemory
+	before, started, boot := m.cpuSeen, *m.startedWith(), m.def.BootMemory
 	run, pid, startedAt, found := m.run, 0, m.startedAt, m.attached
 	// The measurement at the guest's first response stays for a whole period. The guest is still
 	// booting, and each intermediate figure would be written to the API.
-	fresh := m.usage != nil && m.agent != backend.AgentWaiting && time.Since(before.at) < sampleInterval*9/10
+	fresh := m.usage != nil && !waits && time.Since(before.at) < sampleInterval*9/10
 	if m.proc != nil {
 		pid = m.proc.PID()
 	}
@@ -137,7 +140,7 @@ func (m *machine) measure(network *networkUse) bool {
 	}
 	m.cpuSeen, m.usage = now, &usage
 	m.noteUse(look{now.at, seconds, network})
-	if usage.CPU < 0 || m.agent == backend.AgentWaiting {
+	if usage.CPU < 0 || waits {
 		// Usage during the boot is meaningless; it is reported with the first response.
 		return false
 	}

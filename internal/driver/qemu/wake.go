@@ -7,14 +7,11 @@ import (
 	"strconv"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
-	"github.com/keelson-dev/keelson/internal/process"
 )
 
 // wake lets a machine that is asleep go on where it was. If its memory cannot be used, it discards that, so that the machine
@@ -56,58 +53,14 @@ func (m *machine) load(ctx context.Context) error {
 		return err
 	}
 	defer m.connect(ctx)()
-	confinement := l.Confinement()
-	if err := m.waitUp(ctx, proc, confinement); err != nil {
+	if err := m.waitUp(ctx, proc, l.Confinement()); err != nil {
 		return err
 	}
-	conn, err := m.monitor()
-	if err != nil {
-		return err
+	o := m.own()
+	if o == nil {
+		return errors.New("QEMU ended while it started")
 	}
-	m.setMoving(true)
-	err = saved.Load(ctx, conn, m.dir)
-	m.setMoving(false)
-	if err != nil {
-		return describeLoadFailure(proc, err, func(log string) string { return lastOutput(confinement.Named(log)) })
-	}
-	step("memory loaded")
-	// The next manager may let the guest go on as well as this one.
-	if err := m.disconnectFork(ctx, conn); err != nil {
-		return err
-	}
-	// From here on, the memory is never used again, whatever happens.
-	if err := m.recordAsleep(nil, func(def *definition) { def.StopRun, def.ClockStopped = "", true }); err != nil {
-		return err
-	}
-	step("memory used")
-	savedmemory.Remove(m.dir)
-	step("memory removed")
-	calling, cancel := context.WithTimeout(ctx, savedmemory.Timeout) // QEMU opens the disks for writing
-	defer cancel()
-	if err := conn.Run(calling, "cont", nil, nil); err != nil {
-		return fmt.Errorf("resume the machine: %w", err)
-	}
-	step("awake")
-	return m.refresh(conn)
-}
-
-// describeLoadFailure returns a savedmemory.UnusableError if QEMU has rejected the memory.
-func describeLoadFailure(proc *process.Process, err error, describe func(log string) string) error {
-	if savedmemory.IsUnusable(err) {
-		return err
-	}
-	timer := time.NewTimer(monitorTimeout)
-	defer timer.Stop()
-	if errors.Is(err, qmp.ErrClosed) || errors.Is(err, unix.EPIPE) {
-		select {
-		case <-proc.Done():
-			if status := proc.Status(); status.ExitCode > 0 {
-				return savedmemory.Unusable("QEMU does not accept it: %s", describe(status.LogTail))
-			}
-		case <-timer.C:
-		}
-	}
-	return err
+	return o.Load(ctx, func(ctx context.Context, conn *qmp.Client) error { return saved.Load(ctx, conn, m.dir) })
 }
 
 func (m *machine) savedMemory() *savedMemory {
@@ -188,7 +141,7 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	m.removeSockets()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.def.HostPorts, m.def.StopRun, m.def.MemoryShared, m.def.Booting = published, "", false, nil
+	m.def.HostPorts, m.def.StopRun, m.def.MemoryShared = published, "", false
 	if err := m.def.write(m.dir); err != nil {
 		return nil, fmt.Errorf("write machine: %w", err)
 	}
@@ -216,28 +169,4 @@ func (m *machine) discardMemory(cause backend.Cause, why string) error {
 func newMemoryEnd(cause backend.Cause, why string) *backend.Ended {
 	now := time.Now()
 	return &backend.Ended{Run: "memory-" + strconv.FormatInt(now.UnixNano(), 36), Cause: cause, Message: why, At: now}
-}
-
-// setClock sets the clock of a guest that has slept.
-func (m *machine) setClock(ctx context.Context, conn *qmp.Client) error {
-	m.mu.Lock()
-	isRight := !m.def.ClockStopped
-	m.mu.Unlock()
-	if isRight {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
-	defer cancel()
-	err := conn.Run(ctx, "guest-set-time", map[string]any{"time": time.Now().UnixNano()}, nil)
-	if err := connectionError(err); err != nil {
-		return err
-	}
-	if err != nil {
-		m.d.options.Log.Info("The clock of a guest is late: its agent does not set it", "machine", m.id.UID, "why", err.Error())
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.def.ClockStopped = false
-	m.save()
-	return nil
 }

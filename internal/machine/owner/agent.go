@@ -34,7 +34,7 @@ type Agent string
 // The states.
 const (
 	// AgentNone: the guest has none.
-	AgentNone Agent = "none"
+	AgentNone Agent = ""
 	// AgentWaiting: it has not answered yet.
 	AgentWaiting Agent = "waiting"
 	// AgentConnected: it answers.

@@ -12,11 +12,19 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 )
 
-// booting returns the owner of a guest that boots, which needs usually 30 s.
-func booting() *Owner {
-	o := New(Machine{
-		UsualBoot: 30 * time.Second, Save: func(Record) error { return nil }, Changed: func(bool) {}, Answered: func() {}, Log: func(string) {},
-	}, Record{Phase: Running, Boot: &Boot{}}, false)
+// machine returns a machine whose default guest needs usually 30 s to boot, and which tells nobody anything.
+func machine(t *testing.T) Machine {
+	t.Helper()
+	return Machine{
+		Dir: t.TempDir(), UsualBoot: 30 * time.Second, Save: func(Record) error { return nil }, Changed: func(bool) {}, Answered: func() {},
+		Log: func(string) {},
+	}
+}
+
+// booting returns the owner of a guest that boots.
+func booting(t *testing.T) *Owner {
+	t.Helper()
+	o := New(machine(t), Record{Phase: Running, Boot: &Boot{}}, false)
 	o.status = Runs
 	return o
 }
@@ -50,6 +58,7 @@ func TestSilentGuest(t *testing.T) {
 		"it answered before":       {func(o *Owner) { o.guest.known = true }, nil, nil},
 		"it waits to be a machine": {func(o *Owner) { o.guest.leave, o.record.Owed.Start = func() {}, true }, []string{reset, reset, reset}, last},
 		"another image":            {func(o *Owner) { o.m.UsualBoot = 0 }, nil, nil},
+		"it was reset before":      {func(o *Owner) { o.record.Boot = &Boot{Silence: Silence{Resets: 2}} }, []string{reset}, last},
 		"goes on where it was":     {func(o *Owner) { o.record.Boot = nil }, nil, nil},
 		"its processors stand":     {func(o *Owner) { o.status = Stands }, nil, nil},
 		"its memory is saved":      {func(o *Owner) { o.record.Phase = Saving }, nil, nil},
@@ -57,7 +66,7 @@ func TestSilentGuest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, commands := fakeqemu.Monitor(t)
-			o := booting()
+			o := booting(t)
 			test.change(o)
 			for i := range 10 * guestboot.MaxResets {
 				o.watchOnce(t, conn, time.Hour)
@@ -87,7 +96,7 @@ func expectSilence(t *testing.T, o *Owner, want *Silence) {
 // A guest that has answered is not silent any more, and its next boot has all its resets.
 func TestGuestSpeaksAfterAReset(t *testing.T) {
 	conn, _ := fakeqemu.Monitor(t)
-	o := booting()
+	o := booting(t)
 	for range 2 {
 		o.watchOnce(t, conn, time.Hour)
 	}

@@ -43,7 +43,7 @@ func (o *Owner) CopyDisks(ctx context.Context, c Copy) (copied Copied, err error
 		}
 	}()
 	conn := o.Monitor()
-	if conn == nil {
+	if state := o.State(); conn == nil || !state.IsOn() {
 		return copied, ErrNotOn
 	}
 	if err := diskbackup.End(ctx, conn); err != nil { // of a manager that was killed
@@ -89,7 +89,7 @@ func (o *Owner) CopyDisks(ctx context.Context, c Copy) (copied Copied, err error
 // copyMemory halts the machine, copies what has changed on its disks since they were copied, saves its memory, and lets it go on. at is the
 // moment of both.
 func (o *Owner) copyMemory(ctx context.Context, conn *qmp.Client, disks []diskbackup.Disk, s *Saver, progress func(int64)) (saved *savedmemory.Memory, at time.Time, err error) {
-	if err := diskbackup.CopyUntilFew(ctx, conn, disks, fewBytes, progress); err != nil {
+	if err := diskbackup.CopyUntilFew(ctx, conn, disks, FewBytes, progress); err != nil {
 		return nil, at, err
 	}
 	if saved, err = s.Describe(ctx, conn); err != nil {

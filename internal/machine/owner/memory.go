@@ -13,8 +13,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
 
-// fewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that.
-const fewBytes = 16 << 20
+// FewBytes is what may have changed on the disks since they were copied, so that the machine is halted to copy that. Tests change it.
+var FewBytes int64 = 16 << 20
 
 // errFallsAsleep and errPowersOff are why a copy is interrupted, and errFull is why memory is neither saved nor copied.
 var (

@@ -110,7 +110,9 @@ func TestNextAlways(t *testing.T) {
 	}
 	all(func(phase Phase, seen Observed, wanted Wanted) {
 		next, action := Next(phase, seen, wanted)
-		fail := func(why string) { t.Fatalf("%s: in %q, with %+v and %+v, it is %q, %q", why, phase, seen, wanted, next, action) }
+		fail := func(why string) {
+			t.Fatalf("%s: in %q, with %+v and %+v, it is %q, %q", why, phase, seen, wanted, next, action)
+		}
 		saved := phase == Loading || phase == Asleep
 		switch {
 		case next != phase && !known[string(phase+next)]:

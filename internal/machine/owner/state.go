@@ -9,7 +9,9 @@ type State struct {
 	Message string
 	// Answers means that QEMU has answered, Silent that it does not answer any more, and Runs that the guest ran when it was last asked.
 	Answers, Silent, Runs bool
-	Agent                 Agent
+	// Agent is the state of the agent. Listens means that the guest has opened its channel.
+	Agent   Agent
+	Listens bool
 	// Addresses are those that the guest reports.
 	Addresses []string
 	// Silence describes the guest if it was reset because it was silent, and has not spoken since.
@@ -31,7 +33,7 @@ func (o *Owner) State() State {
 	defer o.mu.Unlock()
 	s := State{
 		Phase: o.record.Phase, Paused: o.wanted.Power == Pause, Answers: o.answers, Runs: o.status == Runs, Silent: o.silent,
-		Agent: o.guest.state, Addresses: o.guest.addresses,
+		Agent: o.guest.state, Listens: o.guest.leave != nil, Addresses: o.guest.addresses,
 	}
 	if s.Phase == Full {
 		s.Message = o.m.Full(o.full)
