@@ -128,7 +128,7 @@ func TestGuestThatFloodsEvents(t *testing.T) {
 			if used > took/2 {
 				t.Errorf("%v of processor time in %v", used, took)
 			}
-			w.do(w.driver.Stop(t.Context(), other.Identity, 0))
+			harness.Eventually(t, "it is deleted", func() bool { return w.driver.Delete(t.Context(), other.Identity, backend.DeleteOptions{}) == nil })
 			w.remove()
 		})
 	}

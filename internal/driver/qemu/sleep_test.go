@@ -426,7 +426,7 @@ func TestSuspendedQEMUIsEnded(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	w.run(machine)
-	at.set("sleep recorded", func() { signals.Send(t, w.pid(t, uid), syscall.SIGSTOP) })
+	at.set("memory kept", func() { signals.Send(t, w.pid(t, uid), syscall.SIGSTOP) })
 	w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	w.eventuallyWithin(time.Minute, "it is asleep", is(backend.StateAsleep))
 	at.clear()

@@ -83,3 +83,35 @@ func (r Record) durable(power Power) Record {
 	}
 	return r
 }
+
+// facts are what a record gets with its next phase.
+type facts struct {
+	// memory is what was saved, over how the guest has ended, and unnamed why it does not become this machine.
+	memory  *savedmemory.Memory
+	over    End
+	unnamed string
+	// failure is why the work of the phase has failed.
+	failure error
+	// logBytes is the size of the serial log.
+	logBytes int64
+}
+
+// enter makes next the phase, with what belongs to it.
+func (r *Record) enter(next Phase, f facts) {
+	phase := r.Phase
+	r.Phase = next
+	switch {
+	case phase == Starting && next == Running && r.Boot != nil:
+		r.Boot = &Boot{LogBytes: f.logBytes} // without what QEMU itself has printed at its start
+	case phase == Loading && next == Running:
+		r.Memory, r.Owed.Clock = nil, true
+	case phase == Loading && next == Ended:
+		r.Memory, r.Ended = nil, &End{Cause: CauseMemoryLost, Message: f.failure.Error(), At: time.Now()}
+	case phase == Saving && next == Asleep:
+		r.Memory, r.Boot = f.memory, nil
+	case next == Ended && f.over.Cause != "":
+		r.Ended = &f.over
+	case next == Ended && f.unnamed != "":
+		r.Owed.Name, r.Ended = false, &End{Cause: CauseMemoryLost, Message: f.unnamed, At: time.Now()}
+	}
+}
