@@ -137,7 +137,7 @@ done < <(grep -rl --include='*.go' '^// +genclient$' api | xargs -n 1 dirname | 
 echo "generate: OpenAPI schema of the types"
 tool openapi-gen --output-dir "$new/openapi" --output-pkg main --output-file generated.go \
 	--report-filename "$new/openapi/report" \
-	"${packages[@]}" \
+	"${packages[@]}" "$module/api/common/v1" \
 	k8s.io/api/batch/v1 k8s.io/api/core/v1 k8s.io/api/scheduling/v1alpha3 \
 	k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/apis/meta/v1 k8s.io/apimachinery/pkg/runtime \
 	k8s.io/apimachinery/pkg/util/intstr k8s.io/apimachinery/pkg/version
@@ -162,7 +162,7 @@ echo "generate: client/applyconfiguration"
 tool applyconfiguration-gen --openapi-schema "$new/openapi.json" \
 	"${external[@]}" \
 	--output-dir "$new/client/applyconfiguration" --output-pkg "$module/client/applyconfiguration" \
-	"${packages[@]}"
+	"${packages[@]}" "$module/api/common/v1"
 
 echo "generate: client/clientset"
 tool client-gen --clientset-name versioned --input-base "$module/api" "${inputs[@]}" \

@@ -51,9 +51,6 @@ func TestEveryKindHasTheSameStatus(t *testing.T) {
 			for name, want := range columns {
 				got := found[name]
 				got.Name, got.Description = "", ""
-				if name == "Ready" {
-					got.Priority = 0 // VirtualMachine had its columns before us
-				}
 				if name == "Reason" && crd.Spec.Names.Kind == "Cluster" {
 					want.JSONPath = ".status.reason" // that of the phase, which explains more
 				}

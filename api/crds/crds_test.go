@@ -54,7 +54,8 @@ func TestEveryFieldHasADescription(t *testing.T) {
 		for _, version := range crd.Spec.Versions {
 			kind := crd.Spec.Names.Kind
 			for _, path := range undescribed(version.Schema.OpenAPIV3Schema, kind) {
-				if path != kind+".metadata" { // The API server describes it.
+				// The API server describes metadata, and kubectl explain job.spec the fields of a Job.
+				if path != kind+".metadata" && !strings.HasPrefix(path, "CronTab.spec.jobTemplate.") {
 					t.Errorf("%s has no description", path)
 				}
 			}

@@ -4,13 +4,15 @@ package applyconfiguration
 
 import (
 	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	v1 "github.com/keelson-dev/keelson/api/sample/v1"
+	v1 "github.com/keelson-dev/keelson/api/common/v1"
+	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	v1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	applyconfigurationclusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/client/applyconfiguration/common/v1"
 	internal "github.com/keelson-dev/keelson/client/applyconfiguration/internal"
-	samplev1 "github.com/keelson-dev/keelson/client/applyconfiguration/sample/v1"
+	applyconfigurationsamplev1 "github.com/keelson-dev/keelson/client/applyconfiguration/sample/v1"
 	applyconfigurationsamplecontrollerv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/samplecontroller/v1alpha1"
 	applyconfigurationstablev1 "github.com/keelson-dev/keelson/client/applyconfiguration/stable/v1"
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/virtualmachine/v1alpha1"
@@ -42,6 +44,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.HTTPProbeApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Image"):
 		return &virtualmachinev1alpha1.ImageApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ImageSource"):
+		return &virtualmachinev1alpha1.ImageSourceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Network"):
 		return &virtualmachinev1alpha1.NetworkApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("NetworkPeer"):
@@ -74,8 +78,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.SnapshotDiskApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotSchedule"):
 		return &virtualmachinev1alpha1.SnapshotScheduleApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotScheduleStatus"):
-		return &virtualmachinev1alpha1.SnapshotScheduleStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("StartFailure"):
 		return &virtualmachinev1alpha1.StartFailureApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("TCPProbe"):
@@ -108,10 +110,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualMachineImageSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageStatus"):
 		return &virtualmachinev1alpha1.VirtualMachineImageStatusApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineRestore"):
-		return &virtualmachinev1alpha1.VirtualMachineRestoreApplyConfiguration{}
-	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineRestoreStatus"):
-		return &virtualmachinev1alpha1.VirtualMachineRestoreStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSet"):
 		return &virtualmachinev1alpha1.VirtualMachineSetApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSetSpec"):
@@ -140,10 +138,6 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterIdleApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterNodes"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterNodesApplyConfiguration{}
-	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterRestore"):
-		return &applyconfigurationclusterprovisionerv1alpha1.ClusterRestoreApplyConfiguration{}
-	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterRestoreStatus"):
-		return &applyconfigurationclusterprovisionerv1alpha1.ClusterRestoreStatusApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshot"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterSnapshotApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterSnapshotSpec"):
@@ -172,18 +166,24 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.LastOperationApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("SecretReference"):
 		return &applyconfigurationclusterprovisionerv1alpha1.SecretReferenceApplyConfiguration{}
-	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("SnapshotSchedule"):
-		return &applyconfigurationclusterprovisionerv1alpha1.SnapshotScheduleApplyConfiguration{}
-	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("SnapshotScheduleStatus"):
-		return &applyconfigurationclusterprovisionerv1alpha1.SnapshotScheduleStatusApplyConfiguration{}
+
+		// Group=common.keelson.dev, Version=v1
+	case v1.SchemeGroupVersion.WithKind("Restore"):
+		return &commonv1.RestoreApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("RestoreStatus"):
+		return &commonv1.RestoreStatusApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SnapshotSchedule"):
+		return &commonv1.SnapshotScheduleApplyConfiguration{}
+	case v1.SchemeGroupVersion.WithKind("SnapshotScheduleStatus"):
+		return &commonv1.SnapshotScheduleStatusApplyConfiguration{}
 
 		// Group=example.com, Version=v1
-	case v1.SchemeGroupVersion.WithKind("SampleResource"):
-		return &samplev1.SampleResourceApplyConfiguration{}
-	case v1.SchemeGroupVersion.WithKind("SampleResourceSpec"):
-		return &samplev1.SampleResourceSpecApplyConfiguration{}
-	case v1.SchemeGroupVersion.WithKind("SampleResourceStatus"):
-		return &samplev1.SampleResourceStatusApplyConfiguration{}
+	case samplev1.SchemeGroupVersion.WithKind("SampleResource"):
+		return &applyconfigurationsamplev1.SampleResourceApplyConfiguration{}
+	case samplev1.SchemeGroupVersion.WithKind("SampleResourceSpec"):
+		return &applyconfigurationsamplev1.SampleResourceSpecApplyConfiguration{}
+	case samplev1.SchemeGroupVersion.WithKind("SampleResourceStatus"):
+		return &applyconfigurationsamplev1.SampleResourceStatusApplyConfiguration{}
 
 		// Group=samplecontroller.k8s.io, Version=v1alpha1
 	case samplecontrollerv1alpha1.SchemeGroupVersion.WithKind("Foo"):

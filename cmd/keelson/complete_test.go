@@ -69,7 +69,7 @@ func newObjects(t *testing.T, c client.Client, namespace string) {
 		&vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}},
 		&vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "db"}},
 		&vmv1alpha1.VirtualMachineImage{
-			ObjectMeta: metav1.ObjectMeta{Name: "image-" + namespace}, Spec: vmv1alpha1.VirtualMachineImageSpec{Path: "/nowhere/image"},
+			ObjectMeta: metav1.ObjectMeta{Name: "image-" + namespace}, Spec: vmv1alpha1.VirtualMachineImageSpec{ImageSource: vmv1alpha1.ImageSource{Path: "/nowhere/image"}},
 		},
 		&clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "cluster-" + namespace}},
 	} {

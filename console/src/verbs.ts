@@ -42,7 +42,7 @@ function machineVerbs(object: Obj, time: string): Verb[] {
 
 /** The drivers qemu and fake put machines to sleep, and the driver pod those with a root disk. */
 function sleeps(object: Obj): boolean {
-  const driver = object.status?.server?.driver;
+  const driver = object.status?.host?.driver;
   return ['qemu', 'fake'].includes(driver) || (driver === 'pod' && object.spec?.resource?.rootDisk !== undefined);
 }
 

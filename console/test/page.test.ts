@@ -166,7 +166,7 @@ test('the verbs of a machine and a CronTab depend on their state', () => {
   assert.deepEqual(names('virtualmachines', scheduled), ['Wake', 'Stop']);
   assert.deepEqual(verbs('virtualmachines', scheduled)[0].patch, { spec: { action: 'active', wakeRequestedAt: '2026-11-24T05:00:00Z' } });
   assert.deepEqual(names('virtualmachines', { ...scheduled, status: { printableStatus: 'Running' } }), ['Restart', 'Pause', 'Stop']);
-  const inPod = (resource: object) => ({ spec: { action: 'active', resource }, status: { server: { driver: 'pod' } } });
+  const inPod = (resource: object) => ({ spec: { action: 'active', resource }, status: { host: { driver: 'pod' } } });
   assert.deepEqual(names('virtualmachines', inPod({ rootDisk: '1Gi' })), ['Restart', 'Pause', 'Sleep', 'Stop']);
   assert.deepEqual(names('virtualmachines', inPod({})), ['Restart', 'Pause', 'Stop']);
   const poweredOff = { spec: {}, status: { conditions: [{ type: 'Ready', reason: 'GuestStopped' }] } };

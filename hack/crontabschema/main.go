@@ -8,8 +8,8 @@
 //     of the same name, which Kubernetes itself handles.
 //   - A schedule is validated field by field, a time zone by its name, and a date by the calendar, with expressions that
 //     would be unreadable in a comment.
-//   - The descriptions of a pod occur twice; the second time they are cut to their first sentence. The CRD must stay well
-//     below the object size limit of etcd.
+//   - A pod occurs twice in it, and is large: descriptions are cut, and what Jobs rarely have is validated by the dry run
+//     of the Job only. The definition must fit into the annotation of client-side apply.
 package main
 
 import (
@@ -102,14 +102,15 @@ func complete(crontab *schema) error {
 // Rules in the schema of the template itself would cost the API server another set of
 // types of a whole pod, at every start.
 func completeTemplate(template *schema) []apiextensionsv1.ValidationRule {
+	description := template.Description
+	cut(template)
+	template.Description = description
 	var beside []string
-	for name, property := range template.Properties {
+	for name := range template.Properties {
 		if name == "spec" || name == "metadata" {
 			continue
 		}
 		beside = append(beside, fmt.Sprintf("!has(self.spec.jobTemplate.%s)", name))
-		shorten(&property)
-		template.Properties[name] = property
 	}
 	slices.Sort(beside)
 	template.Required = nil
@@ -197,11 +198,6 @@ func walk(s *schema, visit func(name string, s *schema)) {
 		}
 	}
 	down("", s)
-}
-
-// shorten cuts every description to its first sentence.
-func shorten(s *schema) {
-	walk(s, func(_ string, s *schema) { s.Description = firstSentence(s.Description) })
 }
 
 func firstSentence(text string) string {

@@ -222,7 +222,7 @@ func TestCreateASchedule(t *testing.T) {
 	b.Click("Create")
 	b.Until(`location.pathname.endsWith("/reports")`)
 	eventually(w, &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "reports"}}, func(c *stablev1.CronTab) bool {
-		return c.Spec.TimeZone != nil && *c.Spec.TimeZone == "Europe/Berlin" && c.Spec.ConcurrencyPolicy == stablev1.QueueConcurrent
+		return c.Spec.TimeZone == "Europe/Berlin" && c.Spec.ConcurrencyPolicy == stablev1.QueueConcurrent
 	})
 }
 

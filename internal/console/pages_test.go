@@ -95,7 +95,7 @@ func (w *world) ready(object client.Object, status metav1.ConditionStatus, reaso
 	case *stablev1.CronTab:
 		// It is in nine hours for half an hour.
 		next := metav1.NewTime(time.Now().Add(9*time.Hour + 30*time.Minute).Truncate(time.Second))
-		o.Status.NextScheduleTime, o.Status.NextScheduleLocalTime = &next, next.UTC().Format(time.RFC3339)
+		o.Status.NextScheduleTime = &next
 		meta.SetStatusCondition(&o.Status.Conditions, condition)
 	case *clusterv1alpha1.Cluster:
 		o.Status.Phase = clusterv1alpha1.PhaseProvisioned

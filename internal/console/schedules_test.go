@@ -163,7 +163,7 @@ func TestScheduleEditor(t *testing.T) {
 	b.Click("Save")
 	cronTab := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "backup"}}
 	eventually(w, cronTab, func(c *stablev1.CronTab) bool {
-		return c.Spec.Schedule == "" && len(c.Spec.Schedules) == 2 && *c.Spec.TimeZone == "Europe/Berlin" && len(c.Spec.ExcludeDates) == 1
+		return c.Spec.Schedule == "" && len(c.Spec.Schedules) == 2 && c.Spec.TimeZone == "Europe/Berlin" && len(c.Spec.ExcludeDates) == 1
 	})
 	b.Sees("Change the schedule", "Europe/Berlin")
 }

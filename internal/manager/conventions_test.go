@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	clusterv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	samplecontrollerv1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -109,11 +110,11 @@ func examples() map[string]example {
 		},
 		"virtualmachine": {
 			ready: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about(readyName), Spec: virtualmachinev1alpha1.VirtualMachineSpec{
-				Snapshots: &virtualmachinev1alpha1.SnapshotSchedule{Schedule: "@yearly"},
+				Snapshots: &virtualmachinev1alpha1.SnapshotSchedule{SnapshotSchedule: commonv1.SnapshotSchedule{Schedule: "@yearly"}},
 			}},
 			// The driver fake runs no containers.
 			failing: &virtualmachinev1alpha1.VirtualMachine{ObjectMeta: about(failingName), Spec: virtualmachinev1alpha1.VirtualMachineSpec{
-				Image: &virtualmachinev1alpha1.Image{Container: "busybox"}, Snapshots: &virtualmachinev1alpha1.SnapshotSchedule{Schedule: "@yearly"},
+				Image: &virtualmachinev1alpha1.Image{Container: "busybox"}, Snapshots: &virtualmachinev1alpha1.SnapshotSchedule{SnapshotSchedule: commonv1.SnapshotSchedule{Schedule: "@yearly"}},
 			}},
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec,
 			conditions: []string{
@@ -124,11 +125,11 @@ func examples() map[string]example {
 		image.Name: {
 			ready: &virtualmachinev1alpha1.VirtualMachineImage{
 				ObjectMeta: metav1.ObjectMeta{Name: readyName},
-				Spec:       virtualmachinev1alpha1.VirtualMachineImageSpec{URL: "https://example.com/image", Sha256: strings.Repeat("0", 64)},
+				Spec:       virtualmachinev1alpha1.VirtualMachineImageSpec{ImageSource: virtualmachinev1alpha1.ImageSource{URL: "https://example.com/image", Sha256: strings.Repeat("0", 64)}},
 			},
 			// The driver fake has no files.
 			failing: &virtualmachinev1alpha1.VirtualMachineImage{
-				ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: virtualmachinev1alpha1.VirtualMachineImageSpec{Path: "/image"},
+				ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: virtualmachinev1alpha1.VirtualMachineImageSpec{ImageSource: virtualmachinev1alpha1.ImageSource{Path: "/image"}},
 			},
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec, tells: virtualmachinev1alpha1.ReasonImported,
 			conditions: []string{virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionDeleting},
@@ -139,7 +140,7 @@ func examples() map[string]example {
 			},
 			// The driver fake has no files.
 			failing: &virtualmachinev1alpha1.VirtualDisk{
-				ObjectMeta: about(failingName), Spec: virtualmachinev1alpha1.VirtualDiskSpec{Image: &virtualmachinev1alpha1.VirtualDiskImage{Path: "/image"}},
+				ObjectMeta: about(failingName), Spec: virtualmachinev1alpha1.VirtualDiskSpec{Image: &virtualmachinev1alpha1.VirtualDiskImage{ImageSource: virtualmachinev1alpha1.ImageSource{Path: "/image"}}},
 			},
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec, tells: virtualmachinev1alpha1.ReasonDiskAvailable,
 			conditions: []string{virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionDeleting},
@@ -164,10 +165,10 @@ func examples() map[string]example {
 		},
 		cluster.Name: {
 			ready: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: readyName}, Spec: clusterv1alpha1.ClusterSpec{
-				ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &clusterv1alpha1.SnapshotSchedule{Schedule: "@yearly"},
+				ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &commonv1.SnapshotSchedule{Schedule: "@yearly"},
 			}},
 			failing: &clusterv1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: failingName}, Spec: clusterv1alpha1.ClusterSpec{
-				Version: "v1.0.0", ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &clusterv1alpha1.SnapshotSchedule{Schedule: "@yearly"},
+				Version: "v1.0.0", ExpiresAfter: aDay, Users: []clusterv1alpha1.ClusterUser{{Name: "ci"}}, Snapshots: &commonv1.SnapshotSchedule{Schedule: "@yearly"},
 			}},
 			reason: clusterv1alpha1.ReasonVersionNotAvailable, tells: clusterv1alpha1.ReasonApplied,
 			conditions: []string{ // not Restored: there is no snapshot of these
@@ -284,7 +285,7 @@ func checkImageOfMachine(t *testing.T, c client.Client) {
 	}
 	it := &virtualmachinev1alpha1.VirtualMachineImage{
 		ObjectMeta: metav1.ObjectMeta{Name: "late"},
-		Spec:       virtualmachinev1alpha1.VirtualMachineImageSpec{URL: "https://example.com/late", Sha256: strings.Repeat("0", 64)},
+		Spec:       virtualmachinev1alpha1.VirtualMachineImageSpec{ImageSource: virtualmachinev1alpha1.ImageSource{URL: "https://example.com/late", Sha256: strings.Repeat("0", 64)}},
 	}
 	hasReason := func(object client.Object, reason string) func() bool {
 		return func() bool {

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -110,7 +111,7 @@ func (s Store[S]) create(ctx context.Context, of Of, at time.Time) error {
 
 // Summarize sets the condition about a schedule, and returns its progress, given the error of Act. The plan is nil if nothing was
 // decided.
-func Summarize(of Of, p *Plan, actErr error, now time.Time, conditions *[]metav1.Condition) Status {
+func Summarize(of Of, p *Plan, actErr error, now time.Time, conditions *[]metav1.Condition) commonv1.SnapshotScheduleStatus {
 	is := condition(metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The schedule was not looked at yet")
 	if before := meta.FindStatusCondition(*conditions, v1alpha1.ConditionSnapshotsUpToDate); before != nil {
 		is = *before

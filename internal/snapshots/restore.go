@@ -15,30 +15,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1" // its words; those of other kinds are the same
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // previousValid is how old the snapshot of the present state may be when a restore begins. If it is older, the restore was delayed
 // before it began, and another one is made: the state may have changed since.
 const previousValid = 15 * time.Minute
-
-// RestoreSpec is spec.restore.
-type RestoreSpec struct {
-	Snapshot string
-	// Token is the time of the request.
-	Token       string
-	KeepCurrent *bool
-}
-
-// Done is the last restore that has ended.
-type Done struct {
-	Token, Snapshot string
-	// Previous is the name of the snapshot of the state before; empty if there is none.
-	Previous string
-	Failed   bool
-	// Message is the cause of a failure.
-	Message string
-}
 
 // Restore is a request to restore an object in place, once, and what is known about it.
 type Restore struct {
@@ -48,9 +31,9 @@ type Restore struct {
 	// Noun is what is restored, such as "cluster", and Content what a snapshot of it has, such as "objects".
 	Noun, Content string
 	// Spec is nil if no restore is requested.
-	Spec *RestoreSpec
+	Spec *commonv1.Restore
 	// Done is nil if none has ended.
-	Done *Done
+	Done *commonv1.RestoreStatus
 	// Idle is why nothing is restored now; nil if nothing prevents it.
 	Idle *metav1.Condition
 	// Unusable is why the object cannot be restored from the snapshot; empty if it can.
@@ -81,9 +64,17 @@ const (
 	PreviousBlocked PreviousAction = "blocked"
 )
 
+// Token identifies the request.
+func (r *Restore) Token() string { return kube.RequestToken(&r.Spec.RequestedAt) }
+
+// IsDone reports whether the requested restore has ended.
+func (r *Restore) IsDone() bool {
+	return r.Done != nil && kube.RequestToken(&r.Done.RequestedAt) == r.Token()
+}
+
 // IsRequested reports whether a restore is requested that has not ended.
 func (r *Restore) IsRequested() bool {
-	return r.Spec != nil && r.GetDeletionTimestamp().IsZero() && (r.Done == nil || r.Done.Token != r.Spec.Token)
+	return r.Spec != nil && r.GetDeletionTimestamp().IsZero() && !r.IsDone()
 }
 
 // KeepsCurrent reports whether a snapshot of the present state is made before the restore.
@@ -120,7 +111,7 @@ func (r *Restore) hasPrevious() bool { return r.isOwn() && r.Previous.TakenAt !=
 
 // PreviousName returns the name of the snapshot of the state before. A request has one name, so that it has one snapshot.
 func (r *Restore) PreviousName() string {
-	sum := sha256.Sum256([]byte(string(r.GetUID()) + "/" + r.Spec.Token))
+	sum := sha256.Sum256([]byte(string(r.GetUID()) + "/" + r.Token()))
 	suffix := "-before-restore-" + hex.EncodeToString(sum[:])[:10]
 	return kube.Shorten(r.GetName(), validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 }
@@ -148,9 +139,15 @@ func (r *Restore) DecidePrevious(isDue bool) PreviousAction {
 	return PreviousKeep
 }
 
-// End returns the requested restore as one that has ended. message is the cause if it has failed.
-func (r *Restore) End(failed bool, message string) *Done {
-	done := &Done{Token: r.Spec.Token, Snapshot: r.Spec.Snapshot, Failed: failed, Message: message}
+// End returns the requested restore as one that has ended at a time. message is the cause if it has failed.
+func (r *Restore) End(failed bool, message string, now time.Time) *commonv1.RestoreStatus {
+	done := &commonv1.RestoreStatus{
+		RequestedAt: r.Spec.RequestedAt, Snapshot: r.Spec.Snapshot, Result: commonv1.RestoreSucceeded, Message: message,
+		CompletedAt: ptr.To(metav1.NewTime(now).Rfc3339Copy()),
+	}
+	if failed {
+		done.Result = commonv1.RestoreFailed
+	}
 	if r.hasPrevious() {
 		done.Previous = r.Previous.GetName()
 	}
@@ -165,9 +162,9 @@ func (r *Restore) Condition(action PreviousAction, isDue bool) metav1.Condition 
 		c.Type = v1alpha1.ConditionRestored
 		return c
 	}
-	if done := r.Done; done != nil && done.Token == r.Spec.Token {
+	if done := r.Done; r.IsDone() {
 		switch {
-		case done.Failed:
+		case done.Result == commonv1.RestoreFailed:
 			return is(metav1.ConditionFalse, v1alpha1.ReasonRestoreFailed,
 				"The %s was not restored and has the %s that it had before: %s. To try again, change spec.restore.requestedAt", r.Noun, r.Content, done.Message)
 		case done.Previous != "":

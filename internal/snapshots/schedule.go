@@ -16,29 +16,13 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1" // its words; those of other kinds are the same
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/cron"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // maxClockSkew is how far decidedUntil may be in the future. If it is later, the clock was wrong, and the schedule begins anew.
 const maxClockSkew = time.Minute
-
-// Spec is spec.snapshots. The types of the API convert to it.
-type Spec struct {
-	Schedule string
-	TimeZone string
-	Keep     *int32
-	Suspend  bool
-}
-
-// Status is the progress of a schedule. The types of the API convert to it.
-type Status struct {
-	Schedule         string
-	DecidedUntil     *metav1.Time
-	LastScheduleTime *metav1.Time
-	LastSnapshot     string
-	NextScheduleTime *metav1.Time
-}
 
 // Snapshot is a snapshot that a schedule has made.
 type Snapshot struct {
@@ -54,9 +38,9 @@ type Of struct {
 	client.Object
 	// Kind is the kind of the snapshots.
 	Kind string
-	Spec Spec
+	Spec commonv1.SnapshotSchedule
 	// Status is the progress so far.
-	Status Status
+	Status commonv1.SnapshotScheduleStatus
 	// Idle is why no snapshots are made now; nil if they are.
 	Idle *metav1.Condition
 }
@@ -64,7 +48,7 @@ type Of struct {
 // Plan is what is due.
 type Plan struct {
 	// Status is the progress after the plan was executed.
-	Status Status
+	Status commonv1.SnapshotScheduleStatus
 	// Create is the scheduled time of the snapshot to make; zero for none.
 	Create time.Time
 	// Prune are snapshots that are not kept.
@@ -81,7 +65,7 @@ type Plan struct {
 func Decide(of Of, scheduled []Snapshot, now time.Time) *Plan {
 	p := &Plan{Status: of.Status}
 	scheduled = newestFirst(scheduled, now)
-	p.Prune = selectSurplus(scheduled, int(ptr.Deref(of.Spec.Keep, v1alpha1.DefaultSnapshotsKept)))
+	p.Prune = selectSurplus(scheduled, int(ptr.Deref(of.Spec.Keep, commonv1.DefaultSnapshotsKept)))
 	waits := whyNoneIsMade(of, scheduled)
 	p.Condition = ptr.Deref(waits, conditionOf(of, scheduled))
 	times, invalid := Times(of)
@@ -124,7 +108,7 @@ func (p *Plan) make(of Of, scheduled []Snapshot, due time.Time, waits bool) {
 
 // begin returns the time after which scheduled times count. Times before the schedule was set or changed do not count.
 func (p *Plan) begin(of Of, now time.Time) time.Time {
-	key := of.Spec.Schedule + " " + cmp.Or(of.Spec.TimeZone, "UTC")
+	key := of.Spec.Schedule + " " + string(cmp.Or(of.Spec.TimeZone, "UTC"))
 	until := p.Status.DecidedUntil
 	if p.Status.Schedule == key && until != nil && !until.After(now.Add(maxClockSkew)) {
 		return until.Time
@@ -206,7 +190,7 @@ func NameOf(of string, at time.Time) string {
 // Times returns the scheduled times.
 func Times(of Of) (*cron.Plan, *field.Error) {
 	path := field.NewPath("spec", "snapshots")
-	location, err := cron.LoadLocation(of.Spec.TimeZone)
+	location, err := cron.LoadLocation(string(of.Spec.TimeZone))
 	if err != nil {
 		return nil, field.Invalid(path.Child("timeZone"), of.Spec.TimeZone, err.Error())
 	}

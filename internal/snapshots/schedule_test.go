@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 )
 
@@ -19,8 +20,8 @@ var noon = time.Date(2026, time.March, 4, 12, 0, 0, 0, time.UTC)
 func of(changes ...func(*Of)) Of {
 	object := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "team", Generation: 2, CreationTimestamp: metav1.NewTime(noon.Add(-48 * time.Hour))}}
 	of := Of{
-		Object: object, Kind: "Snapshot", Spec: Spec{Schedule: "0 * * * *", Keep: ptr.To[int32](2)},
-		Status: Status{Schedule: "0 * * * * UTC", DecidedUntil: &metav1.Time{Time: noon.Add(-30 * time.Minute)}},
+		Object: object, Kind: "Snapshot", Spec: commonv1.SnapshotSchedule{Schedule: "0 * * * *", Keep: ptr.To[int32](2)},
+		Status: commonv1.SnapshotScheduleStatus{Schedule: "0 * * * * UTC", DecidedUntil: &metav1.Time{Time: noon.Add(-30 * time.Minute)}},
 	}
 	for _, change := range changes {
 		change(&of)
@@ -112,16 +113,16 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// The kinds have the same words and the same default.
+// The kinds have the same words.
 func TestTheKindsHaveTheSameWords(t *testing.T) {
 	clusters := []any{
 		v1alpha1.ConditionSnapshotsUpToDate, v1alpha1.ReasonSnapshotTaken, v1alpha1.ReasonNotDue, v1alpha1.ReasonSnapshotPending, v1alpha1.ReasonSuspended, v1alpha1.ReasonSnapshotNotAvailable,
-		v1alpha1.ReasonInvalidSchedule, v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonNotObserved, v1alpha1.DefaultSnapshotsKept,
+		v1alpha1.ReasonInvalidSchedule, v1alpha1.ReasonErrResourceExists, v1alpha1.ReasonNotObserved,
 	}
 	machines := []any{
 		virtualmachinev1alpha1.ConditionSnapshotsUpToDate, virtualmachinev1alpha1.ReasonSnapshotTaken, virtualmachinev1alpha1.ReasonNotDue,
 		virtualmachinev1alpha1.ReasonSnapshotPending, virtualmachinev1alpha1.ReasonSuspended, virtualmachinev1alpha1.ReasonSnapshotNotAvailable, virtualmachinev1alpha1.ReasonInvalidSchedule,
-		virtualmachinev1alpha1.ReasonErrResourceExists, virtualmachinev1alpha1.ReasonNotObserved, virtualmachinev1alpha1.DefaultSnapshotsKept,
+		virtualmachinev1alpha1.ReasonErrResourceExists, virtualmachinev1alpha1.ReasonNotObserved,
 	}
 	if diff := cmp.Diff(clusters, machines); diff != "" {
 		t.Errorf("words (-Cluster +VirtualMachine):\n%s", diff)

@@ -49,7 +49,7 @@ func TestLongCronTabActsAsCronJob(t *testing.T) {
 	// A wait of a minute may exceed the timeout of a command, so it is split in two.
 	for range 2 {
 		before := len(s.jobTimes(t, "allow")["CronTab"])
-		recorded := s.words([]string{"wait", "--for=jsonpath={.status.activeCount}=" + fmt.Sprint(before+1), "crontab/allow", "--timeout=50s"})
+		recorded := s.words([]string{"wait", fmt.Sprintf("--for=jsonpath={.status.active[%d].name}", before), "crontab/allow", "--timeout=50s"})
 		if result := s.Run(t, recorded...); result.Code != 0 {
 			s.OK(t, recorded...)
 		}

@@ -2,6 +2,8 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 )
 
 const (
@@ -147,11 +149,11 @@ type ClusterSpec struct {
 
 	// Snapshots of a local cluster on a schedule.
 	// +optional
-	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
+	Snapshots *commonv1.SnapshotSchedule `json:"snapshots,omitempty"`
 
 	// Replace all objects of a local cluster by those of a snapshot, once.
 	// +optional
-	Restore *ClusterRestore `json:"restore,omitempty"`
+	Restore *commonv1.Restore `json:"restore,omitempty"`
 
 	// Time of a request to rotate the credentials of the administrator of a local
 	// cluster, usually the current time. For each new value, the kubeconfig is replaced
@@ -294,11 +296,11 @@ type ClusterStatus struct {
 
 	// Progress of spec.snapshots.
 	// +optional
-	Snapshots *SnapshotScheduleStatus `json:"snapshots,omitempty"`
+	Snapshots *commonv1.SnapshotScheduleStatus `json:"snapshots,omitempty"`
 
 	// Last restore that has ended.
 	// +optional
-	Restore *ClusterRestoreStatus `json:"restore,omitempty"`
+	Restore *commonv1.RestoreStatus `json:"restore,omitempty"`
 
 	// Users with a Secret.
 	// +optional

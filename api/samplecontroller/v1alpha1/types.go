@@ -12,7 +12,7 @@ const DefaultImage = "nginx:latest"
 // +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.availableReplicas,selectorpath=.status.selector
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:resource:path=foos,scope=Namespaced,categories=keelson
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, the group of the upstream sample controller"
 // +kubebuilder:printcolumn:name="Deployment",type=string,JSONPath=`.spec.deploymentName`,description="Name of the Deployment"
@@ -72,6 +72,10 @@ type FooSpec struct {
 
 // FooStatus is the observed state of the Deployment.
 type FooStatus struct {
+	// Number of Pods of the Deployment, for the scale subresource.
+	// +optional
+	Replicas int32 `json:"replicas"`
+
 	// Number of available Pods of the Deployment.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas"`

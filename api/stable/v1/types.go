@@ -3,6 +3,8 @@ package v1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 )
 
 // +genclient
@@ -12,10 +14,10 @@ import (
 // +kubebuilder:printcolumn:name="Schedule",type=string,JSONPath=`.spec['schedule','schedules']`,description="Schedule of the runs"
 // +kubebuilder:printcolumn:name="TimeZone",type=string,JSONPath=`.spec.timeZone`,description="Time zone of the schedule; UTC if empty"
 // +kubebuilder:printcolumn:name="Suspend",type=boolean,JSONPath=`.spec.suspend`,description="Whether scheduled runs are suspended"
-// +kubebuilder:printcolumn:name="Active",type=integer,JSONPath=`.status.activeCount`,description="Number of active Jobs"
-// +kubebuilder:printcolumn:name="Last",type=string,JSONPath=`.status.lastScheduleLocalTime`,description="Scheduled time of the last started run, in the time zone of the schedule"
+// +kubebuilder:printcolumn:name="Active",type=string,JSONPath=`.status.active[*].name`,description="First Job that has not finished"
+// +kubebuilder:printcolumn:name="Last",type=date,JSONPath=`.status.lastScheduleTime`,description="Time since the scheduled time of the last started run"
 // +kubebuilder:printcolumn:name="Last Result",type=string,JSONPath=`.status.lastRun.result`,description="Succeeded or Failed: result of the last run that finished"
-// +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextScheduleLocalTime`,description="Time of the next run, in the time zone of the schedule"
+// +kubebuilder:printcolumn:name="Next",type=string,JSONPath=`.status.nextScheduleTime`,description="Scheduled time of the next run, in UTC"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether runs start as specified"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Last Success",type=date,priority=1,JSONPath=`.status.lastSuccessfulTime`,description="Time since the last completion of a Job"
@@ -123,9 +125,7 @@ type CronTabSpec struct {
 	// Time zone of schedules and dates, a name of the IANA database such as
 	// Europe/Berlin. The default is UTC.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	TimeZone *string `json:"timeZone,omitempty"`
+	TimeZone commonv1.TimeZone `json:"timeZone,omitempty"`
 
 	// Determines what happens to runs in an hour that is skipped or repeated when the
 	// clocks change. Once, as in cronie: a fixed time in the skipped hour runs right after the
@@ -219,7 +219,8 @@ type CronTabSpec struct {
 
 	// Template of the Job of each run. Either a JobTemplateSpec as in a CronJob (metadata
 	// and spec), or, in short form, the spec of the Pod (containers, restartPolicy and so
-	// on). The restartPolicy is Never, the default, or OnFailure.
+	// on). The restartPolicy is Never, the default, or OnFailure. kubectl explain job.spec
+	// describes the fields below.
 	// +optional
 	JobTemplate *JobTemplate `json:"jobTemplate,omitempty"`
 }
@@ -231,10 +232,6 @@ type CronTabStatus struct {
 	// +listType=atomic
 	Active []corev1.ObjectReference `json:"active,omitempty"`
 
-	// Number of Jobs that have not finished: the length of active.
-	// +optional
-	ActiveCount int32 `json:"activeCount"`
-
 	// Scheduled time of the last started run.
 	// +optional
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
@@ -242,10 +239,6 @@ type CronTabStatus struct {
 	// Time of the last completion of a Job.
 	// +optional
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
-
-	// Time of the last failure of a Job.
-	// +optional
-	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 
 	// The last run that finished, and how.
 	// +optional
@@ -256,14 +249,6 @@ type CronTabStatus struct {
 	// +optional
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
 
-	// lastScheduleTime in the time zone of the schedule, for display.
-	// +optional
-	LastScheduleLocalTime string `json:"lastScheduleLocalTime,omitempty"`
-
-	// nextScheduleTime in the time zone of the schedule, for display.
-	// +optional
-	NextScheduleLocalTime string `json:"nextScheduleLocalTime,omitempty"`
-
 	// Value of spec.runRequestedAt for the last run on demand.
 	// +optional
 	LastRunRequestedAt *metav1.Time `json:"lastRunRequestedAt,omitempty"`
@@ -272,10 +257,6 @@ type CronTabStatus struct {
 	// not started, and will not be started.
 	// +optional
 	MissedRuns int64 `json:"missedRuns,omitempty"`
-
-	// Number of queued runs, including runs on demand.
-	// +optional
-	Queued int32 `json:"queued,omitempty"`
 
 	// Scheduled times of the queued runs, earliest first.
 	// +optional

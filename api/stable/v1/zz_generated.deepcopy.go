@@ -78,11 +78,6 @@ func (in *CronTabSpec) DeepCopyInto(out *CronTabSpec) {
 		*out = make([]Schedule, len(*in))
 		copy(*out, *in)
 	}
-	if in.TimeZone != nil {
-		in, out := &in.TimeZone, &out.TimeZone
-		*out = new(string)
-		**out = **in
-	}
 	if in.NotBefore != nil {
 		in, out := &in.NotBefore, &out.NotBefore
 		*out = (*in).DeepCopy()
@@ -161,10 +156,6 @@ func (in *CronTabStatus) DeepCopyInto(out *CronTabStatus) {
 	}
 	if in.LastSuccessfulTime != nil {
 		in, out := &in.LastSuccessfulTime, &out.LastSuccessfulTime
-		*out = (*in).DeepCopy()
-	}
-	if in.LastFailureTime != nil {
-		in, out := &in.LastFailureTime, &out.LastFailureTime
 		*out = (*in).DeepCopy()
 	}
 	if in.LastRun != nil {

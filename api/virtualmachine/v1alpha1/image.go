@@ -44,30 +44,8 @@ type VirtualMachineImage struct {
 
 // VirtualMachineImageSpec is the source of an image.
 // +kubebuilder:validation:XValidation:rule="has(self.url) != has(self.path)",message="must have exactly one of url and path"
-// +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 type VirtualMachineImageSpec struct {
-	// URL (http or https) of the image. It is downloaded once, verified, and kept.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^https?://\S+$`
-	// +kubebuilder:validation:MaxLength=2048
-	URL string `json:"url,omitempty"`
-
-	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
-	Sha256 string `json:"sha256,omitempty"`
-
-	// Path of the image on the host of the driver. The file is not copied, and must remain
-	// unchanged as long as this object and its machines exist.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f,]*$`
-	// +kubebuilder:validation:MaxLength=1024
-	Path string `json:"path,omitempty"`
-
-	// Format of the image, qcow2 or raw. The default is detected from the image.
-	// +optional
-	// +kubebuilder:validation:Enum=qcow2;raw
-	Format string `json:"format,omitempty"`
+	ImageSource `json:",inline"`
 
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an agent,
 	// Ready of a machine only means that it is running.

@@ -2,6 +2,8 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 )
 
 // PowerSchedule says when a machine is put to sleep, and when it wakes. Daylight saving time is handled as in a CronTab.
@@ -22,9 +24,7 @@ type PowerSchedule struct {
 
 	// IANA time zone of both schedules, such as Europe/Berlin. The default is UTC.
 	// +optional
-	// +kubebuilder:validation:MinLength=1
-	// +kubebuilder:validation:MaxLength=64
-	TimeZone string `json:"timeZone,omitempty"`
+	TimeZone commonv1.TimeZone `json:"timeZone,omitempty"`
 
 	// Ignore both schedules while this is true. A machine that is asleep because of them
 	// wakes.

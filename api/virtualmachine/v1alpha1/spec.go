@@ -3,6 +3,8 @@ package v1alpha1
 import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 )
 
 // Action is the desired power state of a machine.
@@ -108,7 +110,7 @@ type VirtualMachineSpec struct {
 	// Replace the disks of the machine by those of a snapshot, once. The drivers
 	// qemu and pod support that.
 	// +optional
-	Restore *VirtualMachineRestore `json:"restore,omitempty"`
+	Restore *commonv1.Restore `json:"restore,omitempty"`
 
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
@@ -255,39 +257,16 @@ type Resources struct {
 // +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.path), has(self.url), has(self.kernel), has(self.container), has(self.empty), has(self.snapshot)].filter(given, given).size() == 1",message="must have exactly one of name, path, url, kernel, container, empty and snapshot"
 // +kubebuilder:validation:XValidation:rule="!(has(self.name) || has(self.snapshot)) || !has(self.agent) || self.agent",message="is for an image by path or url: a VirtualMachineImage has its own field agent, and a snapshot that of its machine",fieldPath=".agent"
 // +kubebuilder:validation:XValidation:rule="has(self.snapshot) || !has(self.snapshotNamespace)",message="goes with snapshot",fieldPath=".snapshotNamespace"
-// +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 // +kubebuilder:validation:XValidation:rule="has(self.kernel) || !(has(self.initrd) || has(self.cmdline))",message="initrd and cmdline go with a kernel",fieldPath=".kernel"
 // +kubebuilder:validation:XValidation:rule="!(has(self.kernel) || has(self.container) || has(self.name) || has(self.snapshot)) || !has(self.format)",message="is for a disk image by path or url",fieldPath=".format"
 type Image struct {
+	ImageSource `json:",inline"`
+
 	// Name of a VirtualMachineImage, or tiny for the default guest.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name,omitempty"`
-
-	// Path of a disk image on the host of the driver. The image is only read. It must
-	// exist as long as the machine.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f,]*$`
-	// +kubebuilder:validation:MaxLength=1024
-	Path string `json:"path,omitempty"`
-
-	// URL (http or https) of a disk image. It is downloaded once, verified, and cached
-	// by its digest.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^https?://\S+$`
-	// +kubebuilder:validation:MaxLength=2048
-	URL string `json:"url,omitempty"`
-
-	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
-	Sha256 string `json:"sha256,omitempty"`
-
-	// Format of the disk image, qcow2 or raw. The default is detected from the image.
-	// +optional
-	// +kubebuilder:validation:Enum=qcow2;raw
-	Format string `json:"format,omitempty"`
 
 	// Path of a Linux kernel on the host of the driver, for direct boot.
 	// +optional

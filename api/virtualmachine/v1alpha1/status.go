@@ -2,6 +2,8 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 )
 
 // Phase is the phase of a VirtualMachine.
@@ -118,11 +120,11 @@ type VirtualMachineStatus struct {
 
 	// Progress of spec.snapshots.
 	// +optional
-	Snapshots *SnapshotScheduleStatus `json:"snapshots,omitempty"`
+	Snapshots *commonv1.SnapshotScheduleStatus `json:"snapshots,omitempty"`
 
 	// Last restore that has ended.
 	// +optional
-	Restore *VirtualMachineRestoreStatus `json:"restore,omitempty"`
+	Restore *commonv1.RestoreStatus `json:"restore,omitempty"`
 
 	// Requested restart that is in progress.
 	// +optional
@@ -165,10 +167,6 @@ type Server struct {
 	// Name of the server in the backend.
 	// +optional
 	ID string `json:"id,omitempty"`
-
-	// Backend of the server.
-	// +optional
-	Driver string `json:"driver,omitempty"`
 
 	// Power state: running, paused, asleep, stopped, starting, stopping or unknown.
 	// +optional

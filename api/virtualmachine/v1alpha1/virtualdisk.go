@@ -79,39 +79,16 @@ type VirtualDiskSource struct {
 
 // VirtualDiskImage is the initial content of a VirtualDisk.
 // +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.path), has(self.url)].filter(given, given).size() == 1",message="must have exactly one of name, path and url"
-// +kubebuilder:validation:XValidation:rule="has(self.url) == has(self.sha256)",message="url and sha256 go together: what is downloaded is verified",fieldPath=".sha256"
 // +kubebuilder:validation:XValidation:rule="!has(self.name) || !has(self.format)",message="is for an image by path or url",fieldPath=".format"
 type VirtualDiskImage struct {
+	ImageSource `json:",inline"`
+
 	// Name of a VirtualMachineImage.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:XValidation:rule="self != 'tiny'",message="the default guest is no image of a disk"
 	Name string `json:"name,omitempty"`
-
-	// Path of the image on the host of the driver. The image is only read. It must exist
-	// as long as the disk.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^/[^\x00-\x1f,]*$`
-	// +kubebuilder:validation:MaxLength=1024
-	Path string `json:"path,omitempty"`
-
-	// URL (http or https) of the image. It is downloaded once, verified, and cached by its
-	// digest.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^https?://\S+$`
-	// +kubebuilder:validation:MaxLength=2048
-	URL string `json:"url,omitempty"`
-
-	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
-	// +optional
-	// +kubebuilder:validation:Pattern=`^[0-9a-f]{64}$`
-	Sha256 string `json:"sha256,omitempty"`
-
-	// Format of the image, qcow2 or raw. The default is detected from the image.
-	// +optional
-	// +kubebuilder:validation:Enum=qcow2;raw
-	Format string `json:"format,omitempty"`
 }
 
 // VirtualDiskStatus is the observed state of a disk.

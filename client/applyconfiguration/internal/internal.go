@@ -79,40 +79,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: simulated
       type:
         scalar: numeric
-- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestore
-  map:
-    fields:
-    - name: keepCurrent
-      type:
-        scalar: boolean
-    - name: requestedAt
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: snapshot
-      type:
-        scalar: string
-      default: ""
-- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestoreStatus
-  map:
-    fields:
-    - name: completedAt
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: message
-      type:
-        scalar: string
-    - name: previous
-      type:
-        scalar: string
-    - name: requestedAt
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: result
-      type:
-        scalar: string
-    - name: snapshot
-      type:
-        scalar: string
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSnapshot
   map:
     fields:
@@ -215,7 +181,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: boolean
     - name: restore
       type:
-        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestore
+        namedType: com.github.keelson-dev.keelson.api.common.v1.Restore
     - name: rotateRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -224,7 +190,7 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: boolean
     - name: snapshots
       type:
-        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotSchedule
+        namedType: com.github.keelson-dev.keelson.api.common.v1.SnapshotSchedule
     - name: users
       type:
         list:
@@ -285,10 +251,10 @@ var schemaYAML = typed.YAMLObject(`types:
         scalar: string
     - name: restore
       type:
-        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterRestoreStatus
+        namedType: com.github.keelson-dev.keelson.api.common.v1.RestoreStatus
     - name: snapshots
       type:
-        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotScheduleStatus
+        namedType: com.github.keelson-dev.keelson.api.common.v1.SnapshotScheduleStatus
     - name: users
       type:
         list:
@@ -436,7 +402,41 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
-- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotSchedule
+- name: com.github.keelson-dev.keelson.api.common.v1.Restore
+  map:
+    fields:
+    - name: keepCurrent
+      type:
+        scalar: boolean
+    - name: requestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: snapshot
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.common.v1.RestoreStatus
+  map:
+    fields:
+    - name: completedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: message
+      type:
+        scalar: string
+    - name: previous
+      type:
+        scalar: string
+    - name: requestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: result
+      type:
+        scalar: string
+    - name: snapshot
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.common.v1.SnapshotSchedule
   map:
     fields:
     - name: keep
@@ -452,7 +452,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: timeZone
       type:
         scalar: string
-- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SnapshotScheduleStatus
+- name: com.github.keelson-dev.keelson.api.common.v1.SnapshotScheduleStatus
   map:
     fields:
     - name: decidedUntil
@@ -582,6 +582,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: observedGeneration
       type:
         scalar: numeric
+    - name: replicas
+      type:
+        scalar: numeric
+      default: 0
     - name: selector
       type:
         scalar: string
@@ -678,10 +682,6 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.k8s.api.core.v1.ObjectReference
           elementRelationship: atomic
-    - name: activeCount
-      type:
-        scalar: numeric
-      default: 0
     - name: conditions
       type:
         list:
@@ -690,18 +690,12 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
-    - name: lastFailureTime
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: lastRun
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
     - name: lastRunRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: lastScheduleLocalTime
-      type:
-        scalar: string
     - name: lastScheduleTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -711,16 +705,10 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: missedRuns
       type:
         scalar: numeric
-    - name: nextScheduleLocalTime
-      type:
-        scalar: string
     - name: nextScheduleTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: observedGeneration
-      type:
-        scalar: numeric
-    - name: queued
       type:
         scalar: numeric
     - name: queuedTimes
@@ -1274,9 +1262,6 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             scalar: string
           elementRelationship: atomic
-    - name: driver
-      type:
-        scalar: string
     - name: endpoints
       type:
         list:
@@ -1333,24 +1318,6 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: boolean
     - name: timeZone
-      type:
-        scalar: string
-- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotScheduleStatus
-  map:
-    fields:
-    - name: decidedUntil
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: lastScheduleTime
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: lastSnapshot
-      type:
-        scalar: string
-    - name: nextScheduleTime
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: schedule
       type:
         scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure
@@ -1598,40 +1565,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: virtualSize
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
-- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestore
-  map:
-    fields:
-    - name: keepCurrent
-      type:
-        scalar: boolean
-    - name: requestedAt
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: snapshot
-      type:
-        scalar: string
-      default: ""
-- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestoreStatus
-  map:
-    fields:
-    - name: completedAt
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: message
-      type:
-        scalar: string
-    - name: previous
-      type:
-        scalar: string
-    - name: requestedAt
-      type:
-        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
-    - name: result
-      type:
-        scalar: string
-    - name: snapshot
-      type:
-        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSet
   map:
     fields:
@@ -1860,7 +1793,7 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: restore
       type:
-        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestore
+        namedType: com.github.keelson-dev.keelson.api.common.v1.Restore
     - name: service
       type:
         scalar: boolean
@@ -1923,13 +1856,13 @@ var schemaYAML = typed.YAMLObject(`types:
       default: 0
     - name: restore
       type:
-        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineRestoreStatus
+        namedType: com.github.keelson-dev.keelson.api.common.v1.RestoreStatus
     - name: server
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Server
     - name: snapshots
       type:
-        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotScheduleStatus
+        namedType: com.github.keelson-dev.keelson.api.common.v1.SnapshotScheduleStatus
     - name: startFailure
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.StartFailure

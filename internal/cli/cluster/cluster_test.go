@@ -119,17 +119,6 @@ spec:
 	}
 }
 
-func TestRestoreRequest(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.FixedZone("", 3600))
-	got := newClusterRestore(&v1alpha1.Cluster{}, "before", true, at)
-	if diff := cmp.Diff(&v1alpha1.ClusterRestore{Snapshot: "before", RequestedAt: metav1.NewTime(at)}, got); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if got := newClusterRestore(&v1alpha1.Cluster{}, "before", false, at); got.KeepCurrent == nil || *got.KeepCurrent {
-		t.Errorf("without a snapshot of the present state: %+v", got)
-	}
-}
-
 func TestUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"create":                                  "takes one NAME",

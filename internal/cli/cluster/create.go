@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -114,7 +115,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.protected, "deletion-protection", false, "prevent the deletion of the cluster")
 	fs.StringVar(&c.from, "from", "", "`name` of a ClusterSnapshot, whose objects the cluster gets")
 	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
-	fs.Int32Var(&c.keep, "snapshot-keep", v1alpha1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
+	fs.Int32Var(&c.keep, "snapshot-keep", commonv1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
 	fs.StringVar(&c.rkeConfig, "rke-config", "", "`path` of an RKE cluster.yml on the host of the manager, instead of a control plane on that host")
 	c.AddFlags(fs)
 }
@@ -129,7 +130,7 @@ func (c *createFlags) validate() error {
 		return usage.Errorf("--api-port=%d: must be from 1024 to 65535", c.port)
 	case c.keep < 1:
 		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
-	case c.keep != v1alpha1.DefaultSnapshotsKept && c.schedule == "":
+	case c.keep != commonv1.DefaultSnapshotsKept && c.schedule == "":
 		return usage.Errorf("--snapshot-keep goes with --snapshot-schedule")
 	case c.idleAfter != 0 && (c.rkeConfig != "" || c.nodes != 0):
 		return usage.Errorf("--idle-stop-after cannot be combined with --rke-config and --nodes: it is for clusters with simulated nodes")
@@ -162,7 +163,7 @@ func (c *createFlags) cluster(name string) (*v1alpha1.Cluster, error) {
 		cluster.Spec.From = &v1alpha1.ClusterSource{Snapshot: c.from}
 	}
 	if c.schedule != "" {
-		cluster.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep}
+		cluster.Spec.Snapshots = &commonv1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep}
 	}
 	if c.idleAfter > 0 {
 		cluster.Spec.Idle = &v1alpha1.ClusterIdle{StopAfter: metav1.Duration{Duration: c.idleAfter}}

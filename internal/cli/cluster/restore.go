@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func newRestore(flags *target.Flags) *cobra.Command {
@@ -29,7 +29,7 @@ is in status.restore.previous of the Cluster: restore that one to undo the resto
   keelson cluster restore demo --snapshot before --keep-current=false`,
 		Past: "restore requested",
 		Change: func(cluster *v1alpha1.Cluster, now time.Time) {
-			cluster.Spec.Restore = newClusterRestore(cluster, snapshot, keep, now)
+			cluster.Spec.Restore = object.NewRestore(snapshot, keep, now, cluster.Spec.Restore, cluster.Status.Restore)
 			requested = cluster.Spec.Restore.RequestedAt
 		},
 		Until: "the cluster is restored and ready",
@@ -47,27 +47,11 @@ is in status.restore.previous of the Cluster: restore that one to undo the resto
 	return cmd
 }
 
-// newClusterRestore returns a new request.
-func newClusterRestore(cluster *v1alpha1.Cluster, snapshot string, keep bool, now time.Time) *v1alpha1.ClusterRestore {
-	var used []*metav1.Time
-	if cluster.Spec.Restore != nil {
-		used = append(used, &cluster.Spec.Restore.RequestedAt)
-	}
-	if cluster.Status.Restore != nil {
-		used = append(used, &cluster.Status.Restore.RequestedAt)
-	}
-	r := &v1alpha1.ClusterRestore{Snapshot: snapshot, RequestedAt: kube.NextRequest(now, used...)}
-	if !keep {
-		r.KeepCurrent = &keep
-	}
-	return r
-}
-
 // isRestored reports whether a restore is done and the cluster is ready, otherwise what it waits for.
 func isRestored(cluster *v1alpha1.Cluster, requested metav1.Time) (bool, string, error) {
 	r := object.Restore{Noun: "cluster", Name: cluster.Name, Generation: cluster.Generation, Conditions: cluster.Status.Conditions}
 	if done := cluster.Status.Restore; done != nil && done.RequestedAt.Equal(&requested) {
-		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
+		r.Ended, r.Failed, r.Message = true, done.Result == commonv1.RestoreFailed, done.Message
 	}
 	complete, waitsFor, err := r.IsComplete()
 	if complete && !isReady(cluster) {

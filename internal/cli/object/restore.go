@@ -3,10 +3,30 @@ package object
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
+
+// NewRestore returns a new request, given the last one and its result, which may be nil.
+func NewRestore(snapshot string, keep bool, now time.Time, last *commonv1.Restore, done *commonv1.RestoreStatus) *commonv1.Restore {
+	var used []*metav1.Time
+	if last != nil {
+		used = append(used, &last.RequestedAt)
+	}
+	if done != nil {
+		used = append(used, &done.RequestedAt)
+	}
+	r := &commonv1.Restore{Snapshot: snapshot, RequestedAt: kube.NextRequest(now, used...)}
+	if !keep {
+		r.KeepCurrent = &keep
+	}
+	return r
+}
 
 // Restore is what the status of an object says about a requested restore in place.
 type Restore struct {

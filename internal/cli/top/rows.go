@@ -110,7 +110,7 @@ func cronTabRow(cronTab *stablev1.CronTab, now time.Time) row {
 			}
 		}
 	}
-	if active := cronTab.Status.ActiveCount; active > 0 {
+	if active := len(cronTab.Status.Active); active > 0 {
 		last = fmt.Sprintf("%d active", active)
 	}
 	if at := cronTab.Status.NextScheduleTime; at != nil {

@@ -130,5 +130,5 @@ func register(cmd *cobra.Command, t *target.Flags, name, path string) error {
 	if err != nil {
 		return err
 	}
-	return add(cmd.Context(), c, name, v1alpha1.VirtualMachineImageSpec{Path: path}, true, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	return add(cmd.Context(), c, name, v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: path}}, true, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
@@ -115,7 +116,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
 	fs.StringVar(&c.display, "display", "", "vga, which keelson vm screenshot shows, or none (default: none)")
 	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
-	fs.Int32Var(&c.keep, "snapshot-keep", v1alpha1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
+	fs.Int32Var(&c.keep, "snapshot-keep", commonv1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
 	fs.BoolVar(&c.saveMemory, "snapshot-memory", false, "the snapshots of the schedule also have the memory of the machine")
 	fs.StringArrayVar(&c.allowed, "snapshot-allow-namespace", nil, "`namespace` whose machines may be created from the snapshots of the schedule; may be repeated")
 	c.AddFlags(fs)
@@ -127,7 +128,7 @@ func (c *createFlags) validate() error {
 		return usage.Errorf("--display=%s: must be none or vga", c.display)
 	case c.keep < 1:
 		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
-	case c.keep != v1alpha1.DefaultSnapshotsKept && c.schedule == "":
+	case c.keep != commonv1.DefaultSnapshotsKept && c.schedule == "":
 		return usage.Errorf("--snapshot-keep goes with --snapshot-schedule")
 	case c.saveMemory && c.schedule == "":
 		return usage.Errorf("--snapshot-memory goes with --snapshot-schedule")
@@ -159,7 +160,7 @@ func (c *createFlags) machine(name string) (*v1alpha1.VirtualMachine, error) {
 		vm.Spec.Display = &v1alpha1.Display{Type: v1alpha1.DisplayType(c.display)}
 	}
 	if c.schedule != "" {
-		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep, Memory: c.saveMemory, AllowedNamespaces: c.allowed}
+		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{SnapshotSchedule: commonv1.SnapshotSchedule{Schedule: c.schedule, Keep: &c.keep}, Memory: c.saveMemory, AllowedNamespaces: c.allowed}
 	}
 	var err error
 	if vm.Spec.Image, err = c.source(); err != nil {
@@ -209,10 +210,10 @@ func (c *createFlags) source() (*v1alpha1.Image, error) {
 	case c.image == "":
 		return nil, nil
 	case isURL(c.image):
-		return &v1alpha1.Image{URL: c.image, Sha256: c.sha256}, nil
+		return &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{URL: c.image, Sha256: c.sha256}}, nil
 	case strings.ContainsRune(c.image, '/'), filepath.Ext(c.image) == ".qcow2", filepath.Ext(c.image) == ".img", filepath.Ext(c.image) == ".raw":
 		path, err := filepath.Abs(c.image)
-		return &v1alpha1.Image{Path: path}, err
+		return &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: path}}, err
 	}
 	return &v1alpha1.Image{Name: c.image}, nil
 }

@@ -16,6 +16,7 @@ import (
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -123,10 +124,10 @@ func TestFork(t *testing.T) {
 	source := &v1alpha1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "web", UID: "1", Labels: map[string]string{"app": "web"}},
 		Spec: v1alpha1.VirtualMachineSpec{
-			Restore: &v1alpha1.VirtualMachineRestore{Snapshot: "other", RequestedAt: now},
+			Restore: &commonv1.Restore{Snapshot: "other", RequestedAt: now},
 			Action:  v1alpha1.ActionStopped, RestartRequestedAt: &now, WakeRequestedAt: &now, Image: &v1alpha1.Image{Name: "debian-13"}, CPUModel: "host",
 			Disks: []v1alpha1.Disk{
-				{Name: "data", Size: &size, Image: &v1alpha1.DiskImage{Path: "/image"}}, {Name: "shared", VirtualDisk: "notes"},
+				{Name: "data", Size: &size, Image: &v1alpha1.DiskImage{ImageSource: v1alpha1.ImageSource{Path: "/image"}}}, {Name: "shared", VirtualDisk: "notes"},
 			},
 		},
 	}

@@ -88,7 +88,7 @@ func image(name string, status metav1.ConditionStatus, reason, message string) *
 	size, disk := resource.MustParse("306Mi"), resource.MustParse("4Gi")
 	return &v1alpha1.VirtualMachineImage{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(0, 0))},
-		Spec:       v1alpha1.VirtualMachineImageSpec{Path: "/" + name},
+		Spec:       v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: "/" + name}},
 		Status: v1alpha1.VirtualMachineImageStatus{
 			Size: &size, VirtualSize: &disk, Users: 2,
 			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: message}},
@@ -114,7 +114,7 @@ func TestAdd(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out, progress bytes.Buffer
-			spec := v1alpha1.VirtualMachineImageSpec{Path: test.path}
+			spec := v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: test.path}}
 			err := add(t.Context(), newAPI(t, ready.DeepCopy(), failed.DeepCopy()), test.image, spec, test.waits, &out, &progress)
 			if (err == nil) != (test.failed == "") || err != nil && !strings.Contains(err.Error(), test.failed) {
 				t.Errorf("error: %v, want %q", err, test.failed)

@@ -6,11 +6,11 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 func newRestore(flags *target.Flags) *cobra.Command {
@@ -29,7 +29,7 @@ snapshot first, whose name is in status.restore.previous of the VirtualMachine: 
   keelson vm restore web --snapshot before --keep-current=false`,
 		Past: "restore requested",
 		Change: func(vm *v1alpha1.VirtualMachine, now time.Time) {
-			vm.Spec.Restore = newMachineRestore(vm, snapshot, keep, now)
+			vm.Spec.Restore = object.NewRestore(snapshot, keep, now, vm.Spec.Restore, vm.Status.Restore)
 			requested = vm.Spec.Restore.RequestedAt
 		},
 		Until: "the machine is restored and ready",
@@ -47,28 +47,12 @@ snapshot first, whose name is in status.restore.previous of the VirtualMachine: 
 	return cmd
 }
 
-// newMachineRestore returns a new request.
-func newMachineRestore(vm *v1alpha1.VirtualMachine, snapshot string, keep bool, now time.Time) *v1alpha1.VirtualMachineRestore {
-	var used []*metav1.Time
-	if vm.Spec.Restore != nil {
-		used = append(used, &vm.Spec.Restore.RequestedAt)
-	}
-	if vm.Status.Restore != nil {
-		used = append(used, &vm.Status.Restore.RequestedAt)
-	}
-	r := &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: kube.NextRequest(now, used...)}
-	if !keep {
-		r.KeepCurrent = &keep
-	}
-	return r
-}
-
 // isRestored reports whether a restore is done and the machine is ready, otherwise what it waits for. It fails when the restore has
 // failed. A machine that should not run, or stays off because of its schedule or restart policy, is done when it is restored.
 func isRestored(vm *v1alpha1.VirtualMachine, requested metav1.Time) (bool, string, error) {
 	r := object.Restore{Noun: "machine", Name: vm.Name, Generation: vm.Generation, Conditions: vm.Status.Conditions}
 	if done := vm.Status.Restore; done != nil && done.RequestedAt.Equal(&requested) {
-		r.Ended, r.Failed, r.Message = true, done.Result == v1alpha1.RestoreFailed, done.Message
+		r.Ended, r.Failed, r.Message = true, done.Result == commonv1.RestoreFailed, done.Message
 	}
 	staysOff := vm.Spec.Action != v1alpha1.ActionActive || vm.Status.PrintableStatus == v1alpha1.StatusStopped
 	if r.Ended && !r.Failed && staysOff {

@@ -104,10 +104,10 @@ func TestImages(t *testing.T) {
 	for image, want := range map[string]v1alpha1.Image{
 		"debian-13":                   {Name: "debian-13"},
 		"tiny":                        {Name: "tiny"},
-		"/srv/a.qcow2":                {Path: "/srv/a.qcow2"},
-		"a.img":                       {Path: filepath.Join(here, "a.img")},
-		"./a":                         {Path: filepath.Join(here, "a")},
-		"https://example.org/a.qcow2": {URL: "https://example.org/a.qcow2", Sha256: "f00"},
+		"/srv/a.qcow2":                {ImageSource: v1alpha1.ImageSource{Path: "/srv/a.qcow2"}},
+		"a.img":                       {ImageSource: v1alpha1.ImageSource{Path: filepath.Join(here, "a.img")}},
+		"./a":                         {ImageSource: v1alpha1.ImageSource{Path: filepath.Join(here, "a")}},
+		"https://example.org/a.qcow2": {ImageSource: v1alpha1.ImageSource{URL: "https://example.org/a.qcow2", Sha256: "f00"}},
 	} {
 		c := createFlags{image: image}
 		if isURL(image) {
@@ -249,7 +249,7 @@ func TestUsualUser(t *testing.T) {
 		image *v1alpha1.Image
 		want  string
 	}{
-		{nil, "root"}, {&v1alpha1.Image{Name: "tiny"}, "root"}, {&v1alpha1.Image{Name: "debian-13"}, "debian"}, {&v1alpha1.Image{Path: "/a"}, ""},
+		{nil, "root"}, {&v1alpha1.Image{Name: "tiny"}, "root"}, {&v1alpha1.Image{Name: "debian-13"}, "debian"}, {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/a"}}, ""},
 	} {
 		if got := usualUser(&v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Image: test.image}}); got != test.want {
 			t.Errorf("%+v: %q, want %q", test.image, got, test.want)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
@@ -53,7 +54,7 @@ var lives = []struct {
 	}, false},
 	{"a snapshot is due, and one is not kept", func(w *world) {
 		w.create(func(c *v1alpha1.Cluster) {
-			c.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: "@every 30m", Keep: ptr.To[int32](1)}
+			c.Spec.Snapshots = &commonv1.SnapshotSchedule{Schedule: "@every 30m", Keep: ptr.To[int32](1)}
 		})
 		w.answer(well())
 		w.settle()

@@ -26,23 +26,12 @@ type restoreSeen struct {
 func restoreOf(cluster *v1alpha1.Cluster, seen *observation) *snapshots.Restore {
 	r := &snapshots.Restore{
 		Object: cluster, Kind: "ClusterSnapshot", By: v1alpha1.LabelRestoreOf, Noun: "cluster", Content: "objects",
-		Idle: whyNotRestored(cluster, seen), Unusable: seen.restore.unusable, Previous: seen.restore.previous, Done: doneOf(cluster.Status.Restore),
+		Idle: whyNotRestored(cluster, seen), Unusable: seen.restore.unusable, Previous: seen.restore.previous, Done: cluster.Status.Restore,
 	}
 	if spec := cluster.Spec.Restore; spec != nil {
-		r.Spec = &snapshots.RestoreSpec{Snapshot: spec.Snapshot, Token: kube.RequestToken(&spec.RequestedAt), KeepCurrent: spec.KeepCurrent}
+		r.Spec = spec
 	}
 	return r
-}
-
-// doneOf returns a restore that has ended; nil if there is none.
-func doneOf(status *v1alpha1.ClusterRestoreStatus) *snapshots.Done {
-	if status == nil {
-		return nil
-	}
-	return &snapshots.Done{
-		Token: kube.RequestToken(&status.RequestedAt), Snapshot: status.Snapshot, Previous: status.Previous,
-		Failed: status.Result == v1alpha1.RestoreFailed, Message: status.Message,
-	}
 }
 
 // whyNotRestored returns why a cluster is not restored now; nil if it can be.
@@ -81,7 +70,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, cluster *v1alpha1.Clust
 	}
 	seen.restore.unusable, seen.restore.previous = restore.Unusable, restore.Previous
 	if restore.IsDue(r.Clock.Now()) {
-		seen.restore.request = &Restore{Token: restore.Spec.Token, Name: snapshot.Name, UID: snapshot.UID}
+		seen.restore.request = &Restore{Token: restore.Token(), Name: snapshot.Name, UID: snapshot.UID}
 	}
 	return nil
 }
@@ -170,23 +159,15 @@ func summarizeResult(cluster *v1alpha1.Cluster, seen observation, p plan, status
 	default:
 		message = limit(seen.outside.Operation.Description)
 	}
-	done := restoreOf(cluster, &seen).End(failed, message)
-	status.Restore = &v1alpha1.ClusterRestoreStatus{
-		RequestedAt: cluster.Spec.Restore.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: v1alpha1.RestoreSucceeded,
-		Message: done.Message, CompletedAt: &metav1.Time{Time: p.at},
-	}
-	if done.Failed {
-		status.Restore.Result = v1alpha1.RestoreFailed
-	}
+	status.Restore = restoreOf(cluster, &seen).End(failed, message, p.at)
 }
 
 // restoredCondition returns the condition of a Cluster with spec.restore.
 func restoredCondition(cluster *v1alpha1.Cluster, seen observation, p plan, status *v1alpha1.ClusterStatus) metav1.Condition {
 	const name = v1alpha1.ConditionRestored
 	r := restoreOf(cluster, &seen)
-	r.Done = doneOf(status.Restore)
-	isOver := r.Done != nil && r.Done.Token == r.Spec.Token
-	if !isOver && (cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero()) {
+	r.Done = status.Restore
+	if !r.IsDone() && (cluster.Spec.Paused || !cluster.DeletionTimestamp.IsZero()) {
 		if before := meta.FindStatusCondition(cluster.Status.Conditions, name); before != nil {
 			return *before
 		}

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
@@ -57,7 +58,7 @@ func timeOf(text string) metav1.Time {
 // restoring sets spec.restore.
 func restoring(snapshot, requested string, keep bool) func(*v1alpha1.Cluster) {
 	return func(c *v1alpha1.Cluster) {
-		c.Spec.Restore = &v1alpha1.ClusterRestore{Snapshot: snapshot, RequestedAt: timeOf(requested), KeepCurrent: ptr.To(keep)}
+		c.Spec.Restore = &commonv1.Restore{Snapshot: snapshot, RequestedAt: timeOf(requested), KeepCurrent: ptr.To(keep)}
 	}
 }
 
@@ -121,7 +122,7 @@ func TestRestore(t *testing.T) {
 	w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
 	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
 	done := w.get().Status.Restore
-	if done == nil || done.Result != v1alpha1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
+	if done == nil || done.Result != commonv1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
 		t.Errorf("the result is %+v", done)
 	}
 	if events := w.events(); strings.Contains(events, "Warning") || strings.Count(events, "Normal "+v1alpha1.ReasonRestored) != 1 {
@@ -162,7 +163,7 @@ func TestRestoreThatFails(t *testing.T) {
 	if w.restores() != "" || len(w.previous()) > 0 {
 		t.Errorf("restores: %s, %d snapshots", w.restores(), len(w.previous()))
 	}
-	if done := w.get().Status.Restore; done == nil || done.Result != v1alpha1.RestoreFailed || done.Message != "no space left" {
+	if done := w.get().Status.Restore; done == nil || done.Result != commonv1.RestoreFailed || done.Message != "no space left" {
 		t.Errorf("the result is %+v", done)
 	}
 	if events := w.events(); strings.Count(events, "Warning "+v1alpha1.ReasonRestoreFailed) != 1 {
@@ -204,7 +205,7 @@ func TestRestoreThatFailsLate(t *testing.T) {
 	w.expect(v1alpha1.ConditionRestored, "False", v1alpha1.ReasonRestoreFailed)
 	w.pass(time.Hour)
 	w.settle()
-	if done := w.get().Status.Restore; done == nil || done.Result != v1alpha1.RestoreFailed || done.Message != "no space left" {
+	if done := w.get().Status.Restore; done == nil || done.Result != commonv1.RestoreFailed || done.Message != "no space left" {
 		t.Errorf("the result is %+v", done)
 	}
 	if all := w.previous(); w.restores() != "" || len(all) != 1 || all[0].UID != before {

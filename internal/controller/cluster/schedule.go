@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
@@ -18,8 +19,8 @@ import (
 // newSchedule returns the schedule of a Cluster with spec.snapshots.
 func newSchedule(cluster *v1alpha1.Cluster, stop stop) snapshots.Of {
 	of := snapshots.Of{
-		Object: cluster, Kind: "ClusterSnapshot", Spec: snapshots.Spec(*cluster.Spec.Snapshots),
-		Status: snapshots.Status(ptr.Deref(cluster.Status.Snapshots, v1alpha1.SnapshotScheduleStatus{})),
+		Object: cluster, Kind: "ClusterSnapshot", Spec: *cluster.Spec.Snapshots,
+		Status: ptr.Deref(cluster.Status.Snapshots, commonv1.SnapshotScheduleStatus{}),
 	}
 	idle := func(message string) *metav1.Condition {
 		return &metav1.Condition{Reason: v1alpha1.ReasonClusterNotRunning, Message: message}
@@ -112,7 +113,7 @@ func summarizeSchedule(cluster *v1alpha1.Cluster, seen observation, p plan, actE
 		return
 	}
 	progress := snapshots.Summarize(newSchedule(cluster, seen.stop), p.schedule, actErr, p.at, &status.Conditions)
-	if progress != (snapshots.Status{}) {
-		status.Snapshots = ptr.To(v1alpha1.SnapshotScheduleStatus(progress))
+	if progress != (commonv1.SnapshotScheduleStatus{}) {
+		status.Snapshots = &progress
 	}
 }

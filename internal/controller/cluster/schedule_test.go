@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
@@ -85,7 +86,7 @@ func (w *world) at(days int, clock string) {
 }
 
 func scheduled(c *v1alpha1.Cluster) {
-	c.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: "0 3 * * *", Keep: ptr.To[int32](2)}
+	c.Spec.Snapshots = &commonv1.SnapshotSchedule{Schedule: "0 3 * * *", Keep: ptr.To[int32](2)}
 }
 
 func TestSnapshotsOnASchedule(t *testing.T) {

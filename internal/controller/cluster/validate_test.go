@@ -6,6 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 )
 
 func TestValidator(t *testing.T) {
@@ -27,9 +28,9 @@ func TestValidator(t *testing.T) {
 		{"what the engine does not do", v1alpha1.ClusterSpec{Paused: true}, "spec.paused: Forbidden: not with this engine"},
 		{"the engine that a path asks for", v1alpha1.ClusterSpec{Paused: true, ConfigPath: "/a"}, ""},
 		{"the engine that a path asks for, as the original stored it", v1alpha1.ClusterSpec{Paused: true, LegacyConfigPath: "/a"}, ""},
-		{"a schedule", v1alpha1.ClusterSpec{Snapshots: &v1alpha1.SnapshotSchedule{Schedule: "H 3 * * *", TimeZone: "Europe/Berlin"}}, ""},
+		{"a schedule", v1alpha1.ClusterSpec{Snapshots: &commonv1.SnapshotSchedule{Schedule: "H 3 * * *", TimeZone: "Europe/Berlin"}}, ""},
 		{
-			"a time zone that is none", v1alpha1.ClusterSpec{Snapshots: &v1alpha1.SnapshotSchedule{Schedule: "@daily", TimeZone: "Local"}},
+			"a time zone that is none", v1alpha1.ClusterSpec{Snapshots: &commonv1.SnapshotSchedule{Schedule: "@daily", TimeZone: "Local"}},
 			`spec.snapshots.timeZone: Invalid value: "Local": time zone "Local" depends on the machine; use an IANA name such as Europe/Berlin`,
 		},
 		{"an engine that is none", v1alpha1.ClusterSpec{Engine: "steam"}, `spec.engine: Unsupported value: "steam": supported values: "local", "rke"`},

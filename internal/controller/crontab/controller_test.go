@@ -130,9 +130,9 @@ func TestManagerRunsEverySecond(t *testing.T) {
 		}
 		f.finishJob(&jobs[i], batchv1.JobComplete)
 	}
-	harness.Eventually(t, "three of them are kept", func() bool { return len(f.jobs()) == 3 && f.Object().Status.ActiveCount == 0 })
+	harness.Eventually(t, "three of them are kept", func() bool { return len(f.jobs()) == 3 && len(f.Object().Status.Active) == 0 })
 	f.update(withRequest("2026-03-04T12:00:00Z"))
-	harness.Eventually(t, "one runs on demand", func() bool { return f.Object().Status.LastRunRequestedAt != nil && f.Object().Status.ActiveCount == 1 })
+	harness.Eventually(t, "one runs on demand", func() bool { return f.Object().Status.LastRunRequestedAt != nil && len(f.Object().Status.Active) == 1 })
 	statuscheck.Verify(t, f.Object())
 }
 
@@ -186,7 +186,7 @@ func TestLongManagerStartsManyRunsAtOnce(t *testing.T) {
 	harness.Eventually(t, "there is a Job for each", func() bool { return len(f.jobs()) == many })
 	harness.Eventually(t, "each has its run in the status", func() bool {
 		for _, cronTab := range cronTabs() {
-			if strings.HasPrefix(cronTab.GetName(), "tick") && cronTab.(*stablev1.CronTab).Status.ActiveCount != 1 {
+			if strings.HasPrefix(cronTab.GetName(), "tick") && len(cronTab.(*stablev1.CronTab).Status.Active) != 1 {
 				return false
 			}
 		}

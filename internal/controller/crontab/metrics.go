@@ -29,7 +29,7 @@ var (
 	nextTime       = prometheus.NewDesc("crontab_next_schedule_time", "Scheduled time of the next run, in Unix seconds.", labels, nil)
 	lastTime       = prometheus.NewDesc("crontab_status_last_schedule_time", "Scheduled time of the last run that was started, in Unix seconds.", labels, nil)
 	lastSuccessful = prometheus.NewDesc("crontab_status_last_successful_time", "Time when a Job last completed, in Unix seconds.", labels, nil)
-	lastFailure    = prometheus.NewDesc("crontab_status_last_failure_time", "Time when a Job last failed, in Unix seconds.", labels, nil)
+	lastFailure    = prometheus.NewDesc("crontab_status_last_failure_time", "Time when the last Job failed, in Unix seconds; absent if it succeeded.", labels, nil)
 	suspended      = prometheus.NewDesc("crontab_spec_suspend", "1 if scheduled runs are suspended.", labels, nil)
 	jitter         = prometheus.NewDesc("crontab_spec_jitter_seconds", "Maximum delay of a run after its scheduled time (spec.jitterSeconds).", labels, nil)
 	scheduleValid  = prometheus.NewDesc("crontab_status_schedule_valid", "1 if schedules, time zone and dates are valid.", labels, nil)
@@ -111,13 +111,19 @@ func collect(cronTab *stablev1.CronTab, collected chan<- prometheus.Metric) {
 		}
 	}
 	status := &cronTab.Status
-	gauge(activeJobs, float64(status.ActiveCount))
-	gauge(queuedRuns, float64(status.Queued))
+	gauge(activeJobs, float64(len(status.Active)))
+	queued := len(status.QueuedTimes)
+	if !OpenRequest(cronTab).IsZero() {
+		queued++
+	}
+	gauge(queuedRuns, float64(queued))
 	collected <- prometheus.MustNewConstMetric(missedRuns, prometheus.CounterValue, float64(status.MissedRuns), cronTab.Namespace, cronTab.Name)
 	at(nextTime, fromMetaTime(status.NextScheduleTime))
 	at(lastTime, fromMetaTime(status.LastScheduleTime))
 	at(lastSuccessful, fromMetaTime(status.LastSuccessfulTime))
-	at(lastFailure, fromMetaTime(status.LastFailureTime))
+	if last := status.LastRun; last != nil && last.Result == stablev1.RunFailed {
+		at(lastFailure, last.FinishTime.Time)
+	}
 	truth(suspended, isSuspended(cronTab))
 	gauge(jitter, float64(cronTab.Spec.JitterSeconds))
 	truth(scheduleValid, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionScheduleValid))

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -34,7 +35,7 @@ func TestRunTakesTwoWrites(t *testing.T) {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	status := f.Object().Status
-	if len(status.Active) != 6 || status.ActiveCount != 6 || !status.LastScheduleTime.Time.Equal(first.Add(5*m)) || !status.NextScheduleTime.Time.Equal(first.Add(6*m)) {
+	if len(status.Active) != 6 || !status.LastScheduleTime.Time.Equal(first.Add(5*m)) || !status.NextScheduleTime.Time.Equal(first.Add(6*m)) {
 		t.Errorf("the status is %s", asJSON(status))
 	}
 	f.ExpectReady("True", stablev1.ReasonScheduled)
@@ -47,7 +48,7 @@ func TestJobEqualsThatOfCronJob(t *testing.T) {
 	f := newFixture(t)
 	zone := "Asia/Kathmandu"
 	f.create(func(c *stablev1.CronTab) {
-		c.Spec.TimeZone = &zone
+		c.Spec.TimeZone = commonv1.TimeZone(zone)
 		c.Spec.JobTemplate = &stablev1.JobTemplate{Spec: &batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: c.Spec.JobTemplate.PodSpec}}}
 		c.Spec.JobTemplate.Labels = map[string]string{"app": "tick"}
 		c.Spec.JobTemplate.Annotations = map[string]string{"note": "x"}
@@ -84,7 +85,7 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	f.finishJob(&jobs[1], batchv1.JobFailed)
 	f.reconcileUntilStable()
 	status := f.Object().Status
-	if len(status.Active) != 0 || status.LastSuccessfulTime == nil || status.LastFailureTime == nil {
+	if len(status.Active) != 0 || status.LastSuccessfulTime == nil {
 		t.Errorf("the status is %s", asJSON(status))
 	}
 	failure := fmt.Sprintf("Job %q failed: BackoffLimitExceeded, exit code 3. To see its logs, run: kubectl logs --namespace %s job/%[1]s",
@@ -92,7 +93,7 @@ func TestFinishedJobsAreReported(t *testing.T) {
 	if diff := cmp.Diff([]string{"Warning JobFailed " + failure}, f.Events()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
-	want := &stablev1.FinishedRun{JobName: jobs[1].Name, Result: stablev1.RunFailed, FinishTime: *status.LastFailureTime,
+	want := &stablev1.FinishedRun{JobName: jobs[1].Name, Result: stablev1.RunFailed, FinishTime: status.LastRun.FinishTime,
 		Reason: batchv1.JobReasonBackoffLimitExceeded, ExitCode: ptr.To[int32](3)}
 	if diff := cmp.Diff(want, status.LastRun); diff != "" {
 		t.Errorf("last run (-want +got):\n%s", diff)
@@ -332,7 +333,7 @@ func TestQueueRunsInOrder(t *testing.T) {
 		f.advanceToNextRun()
 	}
 	f.reconcileUntilStable()
-	if status := f.Object().Status; status.Queued != 3 || len(status.QueuedTimes) != 3 {
+	if status := f.Object().Status; len(status.QueuedTimes) != 3 {
 		t.Errorf("the status is %s", asJSON(status))
 	}
 	f.Restart()
@@ -363,7 +364,7 @@ func TestOnDemand(t *testing.T) {
 		}
 		f.Restart()
 	}
-	if status := f.Object().Status; !status.LastRunRequestedAt.Time.Equal(asked) || status.LastScheduleTime != nil || status.ActiveCount != 1 {
+	if status := f.Object().Status; !status.LastRunRequestedAt.Time.Equal(asked) || status.LastScheduleTime != nil || len(status.Active) != 1 {
 		t.Errorf("the status is %s", asJSON(status))
 	}
 	// The same holds when the Job is gone.

@@ -28,7 +28,7 @@ type failure struct {
 // reads the Pods of each failed run once.
 func (r *Reconciler) observeFailure(ctx context.Context, cronTab *stablev1.CronTab, st *state, runs []run) *failure {
 	last := lastFinished(runs, func(phase runPhase) bool { return phase == failed })
-	if last == nil || !last.finishTime.Truncate(time.Second).After(fromMetaTime(cronTab.Status.LastFailureTime)) {
+	if recorded := cronTab.Status.LastRun; last == nil || recorded != nil && !last.finishTime.Truncate(time.Second).After(recorded.FinishTime.Time) {
 		return nil
 	}
 	if st.failure == nil || st.failure.uid != last.uid {

@@ -71,7 +71,7 @@ func newScheduleError(name, value string, err error) *specError {
 func cronOptions(cronTab *stablev1.CronTab) (cron.Options, []*specError) {
 	spec := &cronTab.Spec
 	var mistakes []*specError
-	zone := ptr.Deref(spec.TimeZone, "")
+	zone := string(spec.TimeZone)
 	location, err := cron.LoadLocation(zone)
 	if err != nil {
 		mistakes = append(mistakes, &specError{stablev1.ReasonUnknownTimeZone, field.NewPath("spec", "timeZone"), zone, err})
@@ -129,7 +129,7 @@ func scheduleHash(spec *stablev1.CronTabSpec) string {
 		Suspend             bool
 	}{
 		Schedules:      schedulesOf(spec),
-		TimeZone:       ptr.Deref(spec.TimeZone, ""),
+		TimeZone:       string(spec.TimeZone),
 		DaylightSaving: cmp.Or(string(spec.DaylightSaving), string(stablev1.DaylightSavingOnce)),
 		ExcludeDates:   spec.ExcludeDates,
 		Suspend:        ptr.Deref(spec.Suspend, false),

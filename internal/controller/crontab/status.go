@@ -33,14 +33,9 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 		actErr = nil // the run started; the error is about something else
 	}
 	progress.writeTo(&status)
-	status.Queued = int32(queued)
 	status.NextScheduleTime = toMetaTime(p.next)
-	status.NextScheduleLocalTime = localTime(status.NextScheduleTime, seen.zone())
-	status.LastScheduleLocalTime = localTime(status.LastScheduleTime, seen.zone())
 	status.Active = activeRefs(cronTab, runs)
-	status.ActiveCount = int32(len(status.Active))
 	status.LastSuccessfulTime = latestFinish(cronTab.Status.LastSuccessfulTime, runs, succeeded)
-	status.LastFailureTime = latestFinish(cronTab.Status.LastFailureTime, runs, failed)
 	status.LastRun = lastRun(cronTab.Status.LastRun, runs, seen.failure)
 	for _, condition := range []metav1.Condition{
 		summarizeSchedule(seen, p),
@@ -53,14 +48,6 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 		meta.SetStatusCondition(&status.Conditions, condition)
 	}
 	return status
-}
-
-// localTime formats a time of the status for display.
-func localTime(at *metav1.Time, zone *time.Location) string {
-	if at == nil {
-		return ""
-	}
-	return at.In(zone).Format(time.RFC3339)
 }
 
 // activeRefs returns references to unfinished Jobs. An existing reference is kept as it is, so that

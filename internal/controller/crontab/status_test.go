@@ -24,7 +24,6 @@ import (
 )
 
 func TestConditions(t *testing.T) {
-	mars := "Mars/Base"
 	quota := apierrors.NewForbidden(schema.GroupResource{Group: "batch", Resource: "jobs"}, "tick-1", errors.New("exceeded quota"))
 	for _, test := range []struct {
 		name    string
@@ -61,7 +60,7 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"False", "InvalidSchedule", `spec.schedule: "30-10 * * * *": minute "30-10": the range runs backwards; write the smaller value first, or two ranges: 30-59,0-10`},
 		},
 		{
-			name: "unknown time zone", cronTab: newCronTab(func(c *stablev1.CronTab) { c.Spec.TimeZone = &mars }), now: "11:59:30",
+			name: "unknown time zone", cronTab: newCronTab(func(c *stablev1.CronTab) { c.Spec.TimeZone = "Mars/Base" }), now: "11:59:30",
 			ready: [3]string{"False", "UnknownTimeZone", `spec.timeZone: unknown time zone "Mars/Base"; use an IANA name such as Europe/Berlin`},
 			valid: [3]string{"False", "UnknownTimeZone", `spec.timeZone: unknown time zone "Mars/Base"; use an IANA name such as Europe/Berlin`},
 		},
@@ -134,24 +133,15 @@ func TestStatusAfterARun(t *testing.T) {
 		"last":       {noon, fromMetaTime(status.LastScheduleTime)},
 		"next":       {at("12:01:00"), fromMetaTime(status.NextScheduleTime)},
 		"successful": {at("11:57:10"), fromMetaTime(status.LastSuccessfulTime)},
-		"failure":    {at("11:58:10"), fromMetaTime(status.LastFailureTime)},
+		"failure":    {at("11:58:10"), status.LastRun.FinishTime.Time},
 		"until":      {noon, fromMetaTime(status.ScheduledUntil)},
 	} {
 		if !times[0].Equal(times[1]) {
 			t.Errorf("%s is %v, want %v", what, times[1], times[0])
 		}
 	}
-	if status.Queued != 0 || len(status.QueuedTimes) != 0 || status.ActiveCount != 2 {
+	if len(status.QueuedTimes) != 0 || len(status.Active) != 2 {
 		t.Errorf("the status is %s", asJSON(status))
-	}
-	if last, next := status.LastScheduleLocalTime, status.NextScheduleLocalTime; last != "2026-03-04T12:00:00Z" || next != "2026-03-04T12:01:00Z" {
-		t.Errorf("for display the last is %s and the next %s", last, next)
-	}
-	zone := "Asia/Kathmandu"
-	cronTab.Spec.TimeZone = &zone
-	seen = observationOf(cronTab, at("11:59:00"))
-	if got := summarize(cronTab, seen, decide(cronTab, seen, noon), actResult{}, nil).NextScheduleLocalTime; got != "2026-03-04T17:46:00+05:45" {
-		t.Errorf("in %s the next is %s", zone, got)
 	}
 	// Writing and reading the status preserves progress.
 	if want, got := p.progress.afterStart(p.start), progressFromStatus(&status); !got.equal(want) {
@@ -259,7 +249,7 @@ func TestNextStuckCheck(t *testing.T) {
 func TestMetricsOfDeletedCronTab(t *testing.T) {
 	cronTab := newCronTab(withSuspend)
 	cronTab.Status = stablev1.CronTabStatus{
-		ActiveCount: 2, Queued: 3, MissedRuns: 4,
+		Active: make([]corev1.ObjectReference, 2), QueuedTimes: make([]metav1.Time, 3), MissedRuns: 4,
 		LastScheduleTime: ptr.To(metav1.NewTime(noon)),
 		Conditions:       []metav1.Condition{{Type: stablev1.ConditionReady, Status: metav1.ConditionTrue}},
 	}

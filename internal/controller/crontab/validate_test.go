@@ -55,7 +55,7 @@ func TestValidate(t *testing.T) {
 		{"nothing", func(*stablev1.CronTab) {}, nil},
 		{"a schedule", func(c *stablev1.CronTab) { c.Spec.Schedule = "@daily" }, nil},
 		{"all errors are reported", func(c *stablev1.CronTab) {
-			c.Spec.TimeZone = ptr.To("Mars/Base")
+			c.Spec.TimeZone = "Mars/Base"
 			c.Spec.Schedules = []stablev1.Schedule{"@daily", "* * * * 5-2"}
 			c.Spec.ExcludeDates = []stablev1.DateRange{"2026-02-30"}
 		}, []string{

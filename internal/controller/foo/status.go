@@ -22,9 +22,9 @@ func summarize(foo *v1alpha1.Foo, seen observation, p plan, actErr error) v1alph
 	status := *foo.Status.DeepCopy()
 	status.ObservedGeneration = foo.Generation
 	status.Selector = selectorText(foo)
-	status.AvailableReplicas = 0
+	status.Replicas, status.AvailableReplicas = 0, 0
 	if current := seen.find(foo.Spec.DeploymentName); current != nil {
-		status.AvailableReplicas = current.Status.AvailableReplicas
+		status.Replicas, status.AvailableReplicas = current.Status.Replicas, current.Status.AvailableReplicas
 	}
 	ready := summarizeReady(foo, seen, p, actErr)
 	ready.Type = v1alpha1.ConditionReady

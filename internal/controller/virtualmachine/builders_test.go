@@ -70,7 +70,7 @@ func policy(policy v1alpha1.RestartPolicy) change {
 
 // hadServer sets a server in the status.
 func hadServer(vm *v1alpha1.VirtualMachine) {
-	vm.Status.Server = &v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: v1alpha1.ServerRunning, Run: "run-1"}
+	vm.Status.Server = &v1alpha1.Server{ID: "s-1", State: v1alpha1.ServerRunning, Run: "run-1"}
 }
 
 func restartRequestedAt(at time.Time) change {

@@ -33,7 +33,7 @@ func newDisks(disks []v1alpha1.Disk) []backend.Disk {
 
 // newDiskImage returns the image of a disk for a driver.
 func newDiskImage(image *v1alpha1.DiskImage) *v1alpha1.Image {
-	return &v1alpha1.Image{Path: image.Path, URL: image.URL, Sha256: image.Sha256, Format: image.Format}
+	return &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: image.Path, URL: image.URL, Sha256: image.Sha256, Format: image.Format}}
 }
 
 func newCDROM(drive *v1alpha1.CDROM) *v1alpha1.Image {

@@ -18,11 +18,11 @@ func TestDisksOfMachine(t *testing.T) {
 	size := resource.MustParse("1Gi")
 	disks := []v1alpha1.Disk{
 		{Name: "data", Size: &size, DeletePolicy: v1alpha1.DiskDelete},
-		{Name: "kept", Image: &v1alpha1.DiskImage{Path: "/a", Format: "raw"}, DeletePolicy: v1alpha1.DiskRetain},
+		{Name: "kept", Image: &v1alpha1.DiskImage{ImageSource: v1alpha1.ImageSource{Path: "/a", Format: "raw"}}, DeletePolicy: v1alpha1.DiskRetain},
 	}
 	want := []backend.Disk{
 		{Name: "data", SizeBytes: 1 << 30},
-		{Name: "kept", Image: &v1alpha1.Image{Path: "/a", Format: "raw"}, Retain: true},
+		{Name: "kept", Image: &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/a", Format: "raw"}}, Retain: true},
 	}
 	if diff := cmp.Diff(want, newDisks(disks)); diff != "" {
 		t.Errorf("disks (-want +got):\n%s", diff)
@@ -42,7 +42,7 @@ func TestHashOfDisks(t *testing.T) {
 	}
 	for name, spec := range map[string]v1alpha1.VirtualMachineSpec{
 		"a disk":    {Disks: []v1alpha1.Disk{{Name: "a", Size: ptr.To(resource.MustParse("1Gi"))}}},
-		"a CD-ROM":  {CDROM: &v1alpha1.CDROM{Image: v1alpha1.DiskImage{Path: "/a"}}},
+		"a CD-ROM":  {CDROM: &v1alpha1.CDROM{Image: v1alpha1.DiskImage{ImageSource: v1alpha1.ImageSource{Path: "/a"}}}},
 		"firmware":  {Firmware: v1alpha1.FirmwareUEFI},
 		"CPU model": {CPUModel: "qemu64"},
 	} {

@@ -28,7 +28,7 @@ func (w *fixture) image(name string) *v1alpha1.VirtualMachineImage {
 	agent := false
 	image := &v1alpha1.VirtualMachineImage{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec:       v1alpha1.VirtualMachineImageSpec{URL: "https://example.com/it", Sha256: strings.Repeat("0", 64), Agent: &agent},
+		Spec:       v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{URL: "https://example.com/it", Sha256: strings.Repeat("0", 64)}, Agent: &agent},
 	}
 	w.Do(w.Client.Create(w.Context(), image))
 	return image

@@ -91,7 +91,7 @@ func (retainer) DiskUsage(context.Context) (map[types.UID]backend.DiskUsage, err
 func TestMetricsOfMachines(t *testing.T) {
 	on := newVM(func(vm *v1alpha1.VirtualMachine) {
 		vm.Namespace, vm.Status.Phase, vm.Status.Restarts = "default", v1alpha1.PhaseActive, 3
-		vm.Status.Server = &v1alpha1.Server{Driver: fake.Name}
+		vm.Status.Server = &v1alpha1.Server{}
 	})
 	waiting := newVM(func(vm *v1alpha1.VirtualMachine) {
 		vm.Namespace, vm.Name, vm.UID, vm.Status.Phase = "default", "other", "other-uid", v1alpha1.PhaseCreating

@@ -167,7 +167,7 @@ func optionalTime(t time.Time) *metav1.Time {
 // powerPlans returns the times of spec.powerSchedule, and its mistakes.
 func powerPlans(vm *v1alpha1.VirtualMachine) (wake, sleep *cron.Plan, mistakes field.ErrorList) {
 	spec, path := vm.Spec.PowerSchedule, field.NewPath("spec", "powerSchedule")
-	location, err := cron.LoadLocation(spec.TimeZone)
+	location, err := cron.LoadLocation(string(spec.TimeZone))
 	if err != nil {
 		mistakes = append(mistakes, field.Invalid(path.Child("timeZone"), spec.TimeZone, err.Error()))
 	}

@@ -9,13 +9,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
 func scheduled(wake, sleep, zone string) change {
 	return func(vm *v1alpha1.VirtualMachine) {
-		vm.Spec.PowerSchedule = &v1alpha1.PowerSchedule{Wake: wake, Sleep: sleep, TimeZone: zone}
+		vm.Spec.PowerSchedule = &v1alpha1.PowerSchedule{Wake: wake, Sleep: sleep, TimeZone: commonv1.TimeZone(zone)}
 	}
 }
 

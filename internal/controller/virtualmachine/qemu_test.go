@@ -141,7 +141,7 @@ func TestLongQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 	w.Do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
 	w.create(func(vm *v1alpha1.VirtualMachine) {
 		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("64Mi")}
-		vm.Spec.Image = &v1alpha1.Image{Path: image, Format: "raw", Agent: ptr.To(false)}
+		vm.Spec.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: image, Format: "raw"}, Agent: ptr.To(false)}
 	})
 	first := w.until("it runs", runs(0)).Status.Server.Run
 	w.kill()

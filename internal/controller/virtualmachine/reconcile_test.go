@@ -49,7 +49,7 @@ func TestFromNothingToReady(t *testing.T) {
 		t.Errorf("%d writes until it was steady, one of them because the start took long; want 5 at most", got)
 	}
 	want := &v1alpha1.Server{
-		ID: "fake-" + string(w.uid()), Driver: "fake", State: v1alpha1.ServerRunning, Run: "run-1",
+		ID: "fake-" + string(w.uid()), State: v1alpha1.ServerRunning, Run: "run-1",
 		Usage: &v1alpha1.Usage{CPU: 1, Memory: 10}, Addresses: []string{"10.0.2.15"},
 	}
 	got := w.Object().Status.Server
@@ -66,7 +66,7 @@ func TestFromNothingToReady(t *testing.T) {
 func TestImageWithoutAgentIsReadyWhenItRuns(t *testing.T) {
 	w := newFixture(t)
 	w.create(func(vm *v1alpha1.VirtualMachine) {
-		vm.Spec.Image = &v1alpha1.Image{Path: "/image", Agent: ptr.To(false)}
+		vm.Spec.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/image"}, Agent: ptr.To(false)}
 	})
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonRunning)

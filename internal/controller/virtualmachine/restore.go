@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -36,25 +34,14 @@ type restoreSeen struct {
 func restoreOf(vm *v1alpha1.VirtualMachine, observed *observation) *snapshots.Restore {
 	r := &snapshots.Restore{
 		Object: vm, Kind: "VirtualMachineSnapshot", By: v1alpha1.LabelRestoreOf, Noun: "machine", Content: "disks",
-		Idle: whyNotRestored(observed), Unusable: observed.restore.unusable, Previous: observed.restore.previous, Done: doneOf(vm.Status.Restore),
+		Idle: whyNotRestored(observed), Unusable: observed.restore.unusable, Previous: observed.restore.previous, Done: vm.Status.Restore,
 		Grace: gracePeriod(vm),
 	}
 	if spec := vm.Spec.Restore; spec != nil {
-		r.Spec = &snapshots.RestoreSpec{Snapshot: spec.Snapshot, Token: kube.RequestToken(&spec.RequestedAt), KeepCurrent: spec.KeepCurrent}
-		r.Begun = observed.server != nil && observed.server.Restoring != "" && observed.server.Restoring == r.Spec.Token
+		r.Spec = spec
+		r.Begun = observed.server != nil && observed.server.Restoring != "" && observed.server.Restoring == r.Token()
 	}
 	return r
-}
-
-// doneOf returns a restore that has ended; nil if there is none.
-func doneOf(status *v1alpha1.VirtualMachineRestoreStatus) *snapshots.Done {
-	if status == nil {
-		return nil
-	}
-	return &snapshots.Done{
-		Token: kube.RequestToken(&status.RequestedAt), Snapshot: status.Snapshot, Previous: status.Previous,
-		Failed: status.Result == v1alpha1.RestoreFailed, Message: status.Message,
-	}
 }
 
 // whyNotRestored returns why a machine is not restored now; nil if it can be. One that is off or asleep can be restored, too.
@@ -99,7 +86,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 	observed.restore.memory = wakes && named != nil && named.Status.MemorySize != nil && (observed.server.IsOn() || observed.server.State == backend.StateAsleep)
 	if restore.IsDue(r.clock.Now()) {
 		observed.restore.request = &backend.Restore{
-			Token:    restore.Spec.Token,
+			Token:    restore.Token(),
 			Snapshot: backend.SnapshotIdentity{UID: named.UID, Namespace: named.Namespace, Name: named.Name},
 			Memory:   wakes,
 		}
@@ -173,38 +160,28 @@ func summarizeRestore(vm *v1alpha1.VirtualMachine, observed *observation, p plan
 		return
 	}
 	if failed := failedRestore(vm, observed); asksForRestore(vm) && observed.err == nil && (failed != nil || isRestored(vm, observed)) {
-		status.Restore = newRestoreStatus(vm, restoreOf(vm, observed), failed, p.now)
+		message := ""
+		if failed != nil {
+			message = failed.Error()
+		}
+		status.Restore = restoreOf(vm, observed).End(failed != nil, message, p.now)
 	}
 	is := restoredCondition(vm, observed, p, err, status)
 	is.ObservedGeneration, is.LastTransitionTime = vm.Generation, metav1.NewTime(p.now)
 	meta.SetStatusCondition(&status.Conditions, is)
 }
 
-// newRestoreStatus returns the result of a restore that has ended.
-func newRestoreStatus(vm *v1alpha1.VirtualMachine, r *snapshots.Restore, failed error, now time.Time) *v1alpha1.VirtualMachineRestoreStatus {
-	result, message := v1alpha1.RestoreSucceeded, ""
-	if failed != nil {
-		result, message = v1alpha1.RestoreFailed, failed.Error()
-	}
-	done := r.End(failed != nil, message)
-	return &v1alpha1.VirtualMachineRestoreStatus{
-		RequestedAt: vm.Spec.Restore.RequestedAt, Snapshot: done.Snapshot, Previous: done.Previous, Result: result, Message: done.Message,
-		CompletedAt: ptr.To(metav1.NewTime(now).Rfc3339Copy()),
-	}
-}
-
 // restoredCondition returns the condition of a VirtualMachine with spec.restore.
 func restoredCondition(vm *v1alpha1.VirtualMachine, observed *observation, p plan, err error, status *v1alpha1.VirtualMachineStatus) metav1.Condition {
 	r := restoreOf(vm, observed)
-	r.Done = doneOf(status.Restore)
-	isOver := r.Done != nil && r.Done.Token == r.Spec.Token
-	if !isOver && (observed.err != nil || !vm.DeletionTimestamp.IsZero()) {
+	r.Done = status.Restore
+	if !r.IsDone() && (observed.err != nil || !vm.DeletionTimestamp.IsZero()) {
 		if before := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionRestored); before != nil {
 			return *before
 		}
 		return newCondition(v1alpha1.ConditionRestored, metav1.ConditionUnknown, v1alpha1.ReasonNotObserved, "The restore has not begun")
 	}
-	if !isOver && err != nil && !kube.IsStale(err) {
+	if !r.IsDone() && err != nil && !kube.IsStale(err) {
 		return newCondition(v1alpha1.ConditionRestored, metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "%v. Keelson retries", err)
 	}
 	inProgress := observed.server != nil && observed.server.Task == backend.TaskRestore

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
@@ -39,7 +40,7 @@ func timeOf(text string) metav1.Time {
 // restoring sets spec.restore.
 func restoring(snapshot, requested string, keep bool) change {
 	return func(vm *v1alpha1.VirtualMachine) {
-		vm.Spec.Restore = &v1alpha1.VirtualMachineRestore{Snapshot: snapshot, RequestedAt: timeOf(requested), KeepCurrent: ptr.To(keep)}
+		vm.Spec.Restore = &commonv1.Restore{Snapshot: snapshot, RequestedAt: timeOf(requested), KeepCurrent: ptr.To(keep)}
 	}
 }
 
@@ -109,7 +110,7 @@ func TestRestore(t *testing.T) {
 	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	done := w.Object().Status.Restore
-	if done == nil || done.Result != v1alpha1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
+	if done == nil || done.Result != commonv1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
 		t.Errorf("the result is %+v", done)
 	}
 	if events := w.events(); !slices.Equal(events, []string{"Normal " + v1alpha1.ReasonRestored}) {
@@ -187,7 +188,7 @@ func TestRestoreThatFails(t *testing.T) {
 	w.Pass(time.Hour)
 	w.reconcileUntilStable()
 	w.expectCalls("Stop", "RestoreServer", "Start")
-	if done := w.Object().Status.Restore; done == nil || done.Result != v1alpha1.RestoreFailed || done.Message != "no space left" || len(w.previous()) > 0 {
+	if done := w.Object().Status.Restore; done == nil || done.Result != commonv1.RestoreFailed || done.Message != "no space left" || len(w.previous()) > 0 {
 		t.Errorf("the result is %+v, with %d snapshots", done, len(w.previous()))
 	}
 	if events := w.events(); !slices.Contains(events, "Warning "+v1alpha1.ReasonRestoreFailed) {
@@ -294,7 +295,7 @@ func TestRestoreNeedsItsSnapshot(t *testing.T) {
 	if !needsSnapshot(vm, in(vm.Namespace, "a")) || needsSnapshot(vm, in(vm.Namespace, "b")) || needsSnapshot(vm, in("other", "a")) {
 		t.Error("the restore does not need its snapshot, or another one")
 	}
-	vm.Status.Restore = &v1alpha1.VirtualMachineRestoreStatus{RequestedAt: timeOf(once)}
+	vm.Status.Restore = &commonv1.RestoreStatus{RequestedAt: timeOf(once)}
 	if needsSnapshot(vm, in(vm.Namespace, "a")) {
 		t.Error("a restore that is done needs its snapshot")
 	}

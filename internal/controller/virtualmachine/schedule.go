@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -34,8 +35,8 @@ func summarizeSnapshots(vm *v1alpha1.VirtualMachine, observed observation, p pla
 		return
 	}
 	progress := snapshots.Summarize(newSchedule(vm, observed), p.schedule, err, p.now, &status.Conditions)
-	if progress != (snapshots.Status{}) {
-		status.Snapshots = ptr.To(v1alpha1.SnapshotScheduleStatus(progress))
+	if progress != (commonv1.SnapshotScheduleStatus{}) {
+		status.Snapshots = &progress
 	}
 }
 
@@ -50,8 +51,8 @@ func newSchedule(vm *v1alpha1.VirtualMachine, observed observation) snapshots.Of
 	spec, server := vm.Spec.Snapshots, observed.server
 	of := snapshots.Of{
 		Object: vm, Kind: "VirtualMachineSnapshot",
-		Spec:   snapshots.Spec{Schedule: spec.Schedule, TimeZone: spec.TimeZone, Keep: spec.Keep, Suspend: spec.Suspend},
-		Status: snapshots.Status(ptr.Deref(vm.Status.Snapshots, v1alpha1.SnapshotScheduleStatus{})),
+		Spec:   spec.SnapshotSchedule,
+		Status: ptr.Deref(vm.Status.Snapshots, commonv1.SnapshotScheduleStatus{}),
 	}
 	switch {
 	case observed.driver != nil && storeOf[backend.SnapshotStore](observed.driver) == nil:

@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
@@ -20,7 +21,7 @@ import (
 
 func snapshotted(schedule string) change {
 	return func(vm *v1alpha1.VirtualMachine) {
-		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{Schedule: schedule, Keep: ptr.To[int32](2)}
+		vm.Spec.Snapshots = &v1alpha1.SnapshotSchedule{SnapshotSchedule: commonv1.SnapshotSchedule{Schedule: schedule, Keep: ptr.To[int32](2)}}
 	}
 }
 

@@ -169,7 +169,7 @@ func summarizeServer(observed observation, p plan, status *v1alpha1.VirtualMachi
 	}
 	before := status.Server
 	status.Server = &v1alpha1.Server{
-		ID: server.ID, Driver: observed.name, State: stateOf(server, p), Run: server.Run,
+		ID: server.ID, State: stateOf(server, p), Run: server.Run,
 		Addresses: server.Addresses, Endpoints: server.Endpoints,
 	}
 	if !server.IsOn() && server.State != backend.StateUnknown {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/fake"
 )
 
 func usage(cpu, memory float64) func(*backend.Server) {
@@ -55,7 +54,7 @@ func hadUsage(vm *v1alpha1.VirtualMachine) {
 func TestStatusOfServer(t *testing.T) {
 	started := ptr.To(metav1.NewTime(noon.Add(-time.Minute)))
 	is := func(state v1alpha1.ServerState, startedAt *metav1.Time, usage *v1alpha1.Usage) *v1alpha1.Server {
-		return &v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: state, Run: "run-1", StartedAt: startedAt, Usage: usage}
+		return &v1alpha1.Server{ID: "s-1", State: state, Run: "run-1", StartedAt: startedAt, Usage: usage}
 	}
 	for _, test := range []struct {
 		name   string
@@ -78,7 +77,7 @@ func TestStatusOfServer(t *testing.T) {
 		{"a new manager, which cannot compare yet", newVM(hadUsage), newServer(backend.StateRunning, usage(-1, 90)),
 			is(v1alpha1.ServerRunning, started, &v1alpha1.Usage{CPU: 10, Memory: 40})},
 		{"a machine that was started again", newVM(hadUsage), newServer(backend.StateRunning, func(s *backend.Server) { s.Run = "run-2" }),
-			&v1alpha1.Server{ID: "s-1", Driver: fake.Name, State: v1alpha1.ServerRunning, Run: "run-2", StartedAt: started}},
+			&v1alpha1.Server{ID: "s-1", State: v1alpha1.ServerRunning, Run: "run-2", StartedAt: started}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			observed := observedServer(test.server)

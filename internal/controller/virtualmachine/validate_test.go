@@ -32,7 +32,7 @@ func TestValidator(t *testing.T) {
 		spec v1alpha1.VirtualMachineSpec
 		want string
 	}{
-		{"all is well", v1alpha1.VirtualMachineSpec{Resource: two, Image: &v1alpha1.Image{Path: "/a"}}, ""},
+		{"all is well", v1alpha1.VirtualMachineSpec{Resource: two, Image: &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/a"}}}, ""},
 		{"the first driver is that of machines that name none", v1alpha1.VirtualMachineSpec{Resource: v1alpha1.Resources{CPU: resource.MustParse("1500m")}},
 			`spec.resource.cpu: Invalid value: "1500m": must be 2`},
 		{"a field that is missing", v1alpha1.VirtualMachineSpec{Resource: two}, `spec.image: Invalid value: is needed`},

@@ -105,7 +105,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"valid", func(*backend.Machine) {}, ""},
 		{"a container image", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "debian:13"} }, ""},
-		{"a disk image", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} }, "spec.image.container"},
+		{"a disk image", func(m *backend.Machine) { m.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/disk"}} }, "spec.image.container"},
 		{"a kernel", func(m *backend.Machine) { m.Image = &v1alpha1.Image{Kernel: "/vmlinuz"} }, "spec.image.container"},
 		{"too little CPU", func(m *backend.Machine) { m.MilliCPU = 9 }, "at least 10m"},
 		{"all processors", func(m *backend.Machine) { m.MilliCPU = 2000 }, ""},

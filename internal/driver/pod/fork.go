@@ -156,7 +156,7 @@ func machineIn(pod *corev1.Pod) backend.Machine {
 	definition, _ := definitionOf(pod) // without one, it has the default guest and no root disk
 	machine, agent := backend.Machine{DiskBytes: definition.DiskBytes, Hash: "from its Pod"}, ptr.To(!definition.NoAgent)
 	if definition.ImageURL != "" {
-		machine.Image = &v1alpha1.Image{URL: definition.ImageURL, Sha256: definition.ImageSHA256, Format: definition.ImageFormat, Agent: agent}
+		machine.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{URL: definition.ImageURL, Sha256: definition.ImageSHA256, Format: definition.ImageFormat}, Agent: agent}
 	}
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Image != nil && volume.Name == "image" {

@@ -15,7 +15,7 @@ import (
 )
 
 func imageFromAddress(machine *backend.Machine) {
-	machine.Image, machine.DiskBytes = &v1alpha1.Image{URL: "http://images.example/disk", Sha256: strings.Repeat("a", 64), Agent: ptr.To(false)}, 1<<30
+	machine.Image, machine.DiskBytes = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{URL: "http://images.example/disk", Sha256: strings.Repeat("a", 64)}, Agent: ptr.To(false)}, 1<<30
 }
 
 // TestImportProgress follows the import of an image through its launcher, also as the next manager, and stops a machine meanwhile.

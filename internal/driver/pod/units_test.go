@@ -38,7 +38,7 @@ func TestValidate(t *testing.T) {
 			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy, m.Display = 1<<30, true, v1alpha1.EvictionSleep, v1alpha1.DisplayVGA
 			m.TakesSnapshots, m.IsRestored = true, true
 		},
-		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{Path: "/disk"} },
+		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/disk"}} },
 		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
 		"spec.network":           func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
 		"spec.disks":             func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },

@@ -33,7 +33,7 @@ func newImageFixture(t *testing.T) (*fixture, *server, backend.Machine) {
 	w.open()
 	s := newServer(t, 1<<20)
 	machine := w.firmware()
-	machine.Image = &v1alpha1.Image{URL: s.URL, Sha256: s.digest(), Agent: machine.Image.Agent}
+	machine.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{URL: s.URL, Sha256: s.digest()}, Agent: machine.Image.Agent}
 	return w, s, machine
 }
 

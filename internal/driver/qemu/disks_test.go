@@ -211,7 +211,7 @@ func TestDiskFromImage(t *testing.T) {
 	machine := booted()
 	w.run(machine)
 	w.shell()
-	machine.Hash, machine.Disks = "2", []backend.Disk{{Name: "data", SizeBytes: 8 << 20, Image: &v1alpha1.Image{Path: image}}}
+	machine.Hash, machine.Disks = "2", []backend.Disk{{Name: "data", SizeBytes: 8 << 20, Image: &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: image}}}}
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	w.typed("until [ -b /dev/disk/by-id/virtio-data ]; do sleep 0.1; done; head -c 17 /dev/disk/by-id/virtio-data; echo")
 	w.shows("from-the-image-42")

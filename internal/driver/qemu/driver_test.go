@@ -132,7 +132,7 @@ func firmware(uid types.UID) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: uid, Namespace: "default", Name: "vm", Cluster: "cluster"},
 		MilliCPU: 1000, MemoryBytes: 64 << 20, DiskBytes: 1 << 20, Hash: "1",
-		Image: &v1alpha1.Image{Path: "", Kernel: "", Agent: &none},
+		Image: &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: ""}, Kernel: "", Agent: &none},
 	}
 }
 

@@ -67,7 +67,7 @@ func TestBootFromCDROM(t *testing.T) {
 	none := false
 	machine := firmware(uid)
 	machine.Image = &v1alpha1.Image{Empty: true, Agent: &none}
-	machine.CDROM = &v1alpha1.Image{Path: bootableCD(t, "booted from the CD-ROM")}
+	machine.CDROM = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: bootableCD(t, "booted from the CD-ROM")}}
 	w.run(machine)
 	w.shows("booted from the CD-ROM")
 	machine.Hash, machine.CDROM = "2", nil
@@ -85,8 +85,8 @@ func TestBootFromCDROM(t *testing.T) {
 
 	disk := filepath.Join(t.TempDir(), "disk.raw")
 	w.do(os.WriteFile(disk, append(bootText("booted from the disk"), make([]byte, 1<<20-512)...), 0o600))
-	machine.Image = &v1alpha1.Image{Path: disk, Agent: &none}
-	machine.CDROM = &v1alpha1.Image{Path: bootableCD(t, "booted from the CD-ROM")}
+	machine.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: disk}, Agent: &none}
+	machine.CDROM = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: bootableCD(t, "booted from the CD-ROM")}}
 	w.run(machine)
 	w.shows("booted from the disk")
 	w.remove()

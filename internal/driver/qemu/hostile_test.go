@@ -112,7 +112,7 @@ func TestGuestThatFloodsEvents(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			machine := firmware(uid)
-			machine.Image = &v1alpha1.Image{Path: bootSector(t, code...), Format: diskimage.Raw}
+			machine.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: bootSector(t, code...), Format: diskimage.Raw}}
 			w.run(machine)
 			began, before := time.Now(), processorTime(t)
 			other := w.firmware()

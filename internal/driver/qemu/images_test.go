@@ -179,7 +179,7 @@ func TestMachineOfADownloadedImage(t *testing.T) {
 	s.content, err = os.ReadFile(source)
 	w.do(err)
 	machine := w.firmware()
-	machine.Image = &v1alpha1.Image{URL: s.URL, Sha256: s.digest()}
+	machine.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{URL: s.URL, Sha256: s.digest()}}
 	machine.DiskBytes = 8 << 20
 	w.run(machine)
 	info, err := inspect(t.Context(), w.driver.imageTool, w.driver.machines[uid].user(), filepath.Join(w.driver.machinesDir(), string(uid), diskFile), "qcow2")
@@ -208,12 +208,12 @@ func TestRejectedImages(t *testing.T) {
 		disk  int64
 		says  string
 	}{
-		"with external data":           {&v1alpha1.Image{Path: external}, 0, "another file"},
-		"with external data, declared": {&v1alpha1.Image{Path: external, Format: "qcow2"}, 0, "another file"},
-		"that only names other files":  {&v1alpha1.Image{Path: descriptor}, 0, "its format is vmdk: it must be qcow2 or raw"},
-		"with a backing file":          {&v1alpha1.Image{Path: overlay}, 0, "another file"},
-		"missing":                      {&v1alpha1.Image{Path: filepath.Join(dir, "none")}, 0, "no such file"},
-		"larger than the disk":         {&v1alpha1.Image{Path: base}, 1 << 19, "make it larger"},
+		"with external data":           {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: external}}, 0, "another file"},
+		"with external data, declared": {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: external, Format: "qcow2"}}, 0, "another file"},
+		"that only names other files":  {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: descriptor}}, 0, "its format is vmdk: it must be qcow2 or raw"},
+		"with a backing file":          {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: overlay}}, 0, "another file"},
+		"missing":                      {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: filepath.Join(dir, "none")}}, 0, "no such file"},
+		"larger than the disk":         {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: base}}, 1 << 19, "make it larger"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w.T = t

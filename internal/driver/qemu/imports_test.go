@@ -35,7 +35,7 @@ func (w *fixture) imported(id backend.ImageIdentity, source v1alpha1.VirtualMach
 
 func TestImportedImageIsKeptAndShared(t *testing.T) {
 	w, s, machine := newImageFixture(t)
-	id, source := imageID("it"), v1alpha1.VirtualMachineImageSpec{URL: s.URL, Sha256: s.digest()}
+	id, source := imageID("it"), v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{URL: s.URL, Sha256: s.digest()}}
 	file := filepath.Join(w.driver.imagesDir(), s.digest())
 	isThere := func() bool { _, err := os.Stat(file); return err == nil }
 	notified := make(chan string, 100)
@@ -94,9 +94,9 @@ func TestImportFails(t *testing.T) {
 		source v1alpha1.VirtualMachineImageSpec
 		want   string
 	}{
-		{"another digest", v1alpha1.VirtualMachineImageSpec{URL: s.URL, Sha256: strings.Repeat("0", 64)}, "its digest is"},
-		{"a missing file", v1alpha1.VirtualMachineImageSpec{Path: filepath.Join(dir, "missing")}, "no such file"},
-		{"an image that names another file", v1alpha1.VirtualMachineImageSpec{Path: overlay}, "another file"},
+		{"another digest", v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{URL: s.URL, Sha256: strings.Repeat("0", 64)}}, "its digest is"},
+		{"a missing file", v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: filepath.Join(dir, "missing")}}, "no such file"},
+		{"an image that names another file", v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: overlay}}, "another file"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			state := w.imported(imageID(test.name), test.source)
@@ -105,7 +105,7 @@ func TestImportFails(t *testing.T) {
 			}
 		})
 	}
-	err := w.driver.ImportImage(t.Context(), imageID("outside"), v1alpha1.VirtualMachineImageSpec{Path: "/etc/passwd"})
+	err := w.driver.ImportImage(t.Context(), imageID("outside"), v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: "/etc/passwd"}})
 	if !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "spec.path of the VirtualMachineImage outside") {
 		t.Errorf("a file outside of --vm-image-dirs: %v", err)
 	}

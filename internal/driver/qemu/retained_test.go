@@ -80,7 +80,7 @@ func TestDefaultDiskSizeIsLimited(t *testing.T) {
 			w.T = t
 			w.makeImage("-f", "qcow2", image, test.size)
 			machine := firmware(uid)
-			machine.Image, machine.DiskBytes = &v1alpha1.Image{Path: image}, test.disk
+			machine.Image, machine.DiskBytes = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: image}}, test.disk
 			w.do(w.driver.Create(t.Context(), machine))
 			server := w.eventually("it is created, or has failed", func(s *backend.Server) bool {
 				return s.Task == backend.TaskNone && (s.State == backend.StateStopped || s.Ended != nil)

@@ -53,11 +53,11 @@ func TestRule(t *testing.T) {
 	}{
 		{"no image", nil, nil},
 		{"files in the directory", &v1alpha1.Image{Kernel: "/images/k", Initrd: "/images/a/i"}, nil},
-		{"an address", &v1alpha1.Image{URL: "https://example.com/disk"}, nil},
-		{"a disk elsewhere", &v1alpha1.Image{Path: "/dev/sda"}, &backend.FieldError{Field: "spec.image.path", Message: outside}},
+		{"an address", &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{URL: "https://example.com/disk"}}, nil},
+		{"a disk elsewhere", &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/dev/sda"}}, &backend.FieldError{Field: "spec.image.path", Message: outside}},
 		{"a kernel elsewhere", &v1alpha1.Image{Kernel: "/images/../k"}, &backend.FieldError{Field: "spec.image.kernel", Message: outside}},
 		{"initrd elsewhere", &v1alpha1.Image{Kernel: "/images/k", Initrd: "/i"}, &backend.FieldError{Field: "spec.image.initrd", Message: outside}},
-		{"a control character", &v1alpha1.Image{Path: "/images/\x01"},
+		{"a control character", &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/images/\x01"}},
 			&backend.FieldError{Field: "spec.image.path", Message: "it must be an absolute path without control characters"}},
 		{"unsupported by the driver", &v1alpha1.Image{Container: "debian"},
 			&backend.FieldError{Field: "spec.image.container", Message: "the driver qemu does not run containers; specify a disk image or a kernel"}},
@@ -81,14 +81,14 @@ func TestFilesOfImagesAreConfined(t *testing.T) {
 	w.options.ImageDirs = confine.Dirs{allowed}
 	w.open()
 	for name, image := range map[string]*v1alpha1.Image{
-		"a disk elsewhere":       {Path: secret},
-		"missing disk":           {Path: "/nowhere"},
-		"escape by dots":         {Path: allowed + "/../" + filepath.Base(filepath.Dir(secret)) + "/secret"},
-		"escape by a link":       {Path: filepath.Join(allowed, "link")},
-		"a device":               {Path: "/dev/sda"},
+		"a disk elsewhere":       {ImageSource: v1alpha1.ImageSource{Path: secret}},
+		"missing disk":           {ImageSource: v1alpha1.ImageSource{Path: "/nowhere"}},
+		"escape by dots":         {ImageSource: v1alpha1.ImageSource{Path: allowed + "/../" + filepath.Base(filepath.Dir(secret)) + "/secret"}},
+		"escape by a link":       {ImageSource: v1alpha1.ImageSource{Path: filepath.Join(allowed, "link")}},
+		"a device":               {ImageSource: v1alpha1.ImageSource{Path: "/dev/sda"}},
 		"a kernel elsewhere":     {Kernel: secret},
 		"initrd elsewhere":       {Kernel: filepath.Join(allowed, "kernel"), Initrd: secret},
-		"an address as the path": {Path: "nbd://127.0.0.1/x"},
+		"an address as the path": {ImageSource: v1alpha1.ImageSource{Path: "nbd://127.0.0.1/x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			machine := firmware(uid)

@@ -268,8 +268,10 @@ func replaceTemplate(memory, devices string, size int64) error {
 
 func TestNoTemplate(t *testing.T) {
 	for want, change := range map[string]func(*backend.Machine){
-		"":                      func(*backend.Machine) {},
-		"it has an image":       func(m *backend.Machine) { m.Image = &v1alpha1.Image{URL: "https://example.com"} },
+		"": func(*backend.Machine) {},
+		"it has an image": func(m *backend.Machine) {
+			m.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{URL: "https://example.com"}}
+		},
 		"it has UEFI firmware":  func(m *backend.Machine) { m.Firmware = v1alpha1.FirmwareUEFI },
 		"it has a CD-ROM drive": func(m *backend.Machine) { m.CDROM = &v1alpha1.Image{} },
 		"it has a display":      func(m *backend.Machine) { m.Display = v1alpha1.DisplayVGA },

@@ -204,8 +204,8 @@ func TestMemoryArgument(t *testing.T) {
 		want   string
 	}{
 		{"the default guest", nil, 128 << 20, "size=131072k,slots=8,maxmem=1281M"},
-		{"another small guest reserves nothing for plugging", &v1alpha1.Image{Path: "/image"}, 512 << 20, "size=524288k"},
-		{"another guest", &v1alpha1.Image{Path: "/image"}, 4e9, "size=3906250k,slots=8,maxmem=8654M"},
+		{"another small guest reserves nothing for plugging", &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/image"}}, 512 << 20, "size=524288k"},
+		{"another guest", &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/image"}}, 4e9, "size=3906250k,slots=8,maxmem=8654M"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			arguments := newLaunch(backend.Machine{Image: test.image, MemoryBytes: test.memory}, false, false).Arguments()

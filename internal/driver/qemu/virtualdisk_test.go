@@ -180,7 +180,7 @@ func TestVirtualDiskClone(t *testing.T) {
 	content := filepath.Join(t.TempDir(), "content.raw")
 	w.do(os.WriteFile(content, append([]byte("from-the-image"), make([]byte, 1<<20)...)[:1<<20], 0o600))
 	source, clone := newDisk("source", 4<<20), newDisk("clone", 8<<20)
-	source.Image = &v1alpha1.Image{Path: content}
+	source.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: content}}
 	clone.From = "source"
 	if err := w.driver.EnsureDisk(t.Context(), clone); !errors.Is(err, backend.ErrSourceMissing) {
 		t.Errorf("a clone of nothing: %v", err)

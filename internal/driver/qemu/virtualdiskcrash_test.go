@@ -42,7 +42,7 @@ func clonedDisk() backend.VirtualDisk {
 
 func imageDisk() backend.VirtualDisk {
 	disk := diskOf(3, "third", 4<<20)
-	disk.Image = &v1alpha1.Image{Path: os.Getenv(helperImage)}
+	disk.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: os.Getenv(helperImage)}}
 	return disk
 }
 

@@ -292,8 +292,8 @@ func compareCronTab(object *stablev1.CronTab, children []client.Object, differs 
 	if limit := int(*object.Spec.SuccessfulJobsHistoryLimit); finished > limit {
 		differs("CronTab %s has %d finished Jobs, want at most %d", object.Name, finished, limit)
 	}
-	if active := len(children) - finished; active != int(object.Status.ActiveCount) {
-		differs("CronTab %s reports %d active Jobs, but %d are active", object.Name, object.Status.ActiveCount, active)
+	if active := len(children) - finished; active != len(object.Status.Active) {
+		differs("CronTab %s reports %d active Jobs, but %d are active", object.Name, len(object.Status.Active), active)
 	}
 }
 

@@ -57,7 +57,7 @@ spec:
 	u.kubectl(t, "delete", "crontab", "tick")
 
 	u.apply(t, fmt.Sprintf(manifest, "broken", "[fail]"))
-	u.Until(t, "a run has failed", transcript.Not(""), "kubectl", "get", "crontab", "broken", "-o", "jsonpath={.status.lastFailureTime}")
+	u.Until(t, "a run has failed", transcript.Is("Failed"), "kubectl", "get", "crontab", "broken", "-o", "jsonpath={.status.lastRun.result}")
 	u.kubectl(t, "delete", "crontab", "broken")
 }
 

@@ -402,8 +402,8 @@ func unrest(ct *stablev1.CronTab, kept map[bool]int) string {
 	switch {
 	case status.ObservedGeneration != ct.Generation:
 		return ct.Name + " does not report that it is suspended"
-	case len(status.Active) > 0 || status.ActiveCount > 0 || status.Queued > 0 || len(status.QueuedTimes) > 0:
-		return fmt.Sprintf("%s reports %d active Jobs and %d waiting runs", ct.Name, status.ActiveCount, status.Queued)
+	case len(status.Active) > 0 || len(status.QueuedTimes) > 0:
+		return fmt.Sprintf("%s reports %d active Jobs and %d waiting runs", ct.Name, len(status.Active), len(status.QueuedTimes))
 	case kept[true] > int(*spec.SuccessfulJobsHistoryLimit) || kept[false] > int(*spec.FailedJobsHistoryLimit):
 		return fmt.Sprintf("%s keeps too many Jobs: %d succeeded, %d failed", ct.Name, kept[true], kept[false])
 	}

@@ -67,7 +67,7 @@ func (h *hosted) newMachine(name string) *virtualmachinev1alpha1.VirtualMachine 
 		Spec: virtualmachinev1alpha1.VirtualMachineSpec{
 			Driver:   qemu.Name,
 			Resource: virtualmachinev1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("32Mi")},
-			Image:    &virtualmachinev1alpha1.Image{Path: h.image, Format: "raw", Agent: ptr.To(false)},
+			Image:    &virtualmachinev1alpha1.Image{ImageSource: virtualmachinev1alpha1.ImageSource{Path: h.image, Format: "raw"}, Agent: ptr.To(false)},
 			// Firmware ignores the power button.
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 		},

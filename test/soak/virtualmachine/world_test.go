@@ -88,7 +88,7 @@ func (w *world) newVM(name string) *v1alpha1.VirtualMachine {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.VirtualMachineSpec{
 			Resource: v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("32Mi")},
-			Image:    &v1alpha1.Image{Path: w.image, Format: "raw", Agent: ptr.To(false)},
+			Image:    &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: w.image, Format: "raw"}, Agent: ptr.To(false)},
 			// The guest ignores the power button.
 			TerminationGracePeriodSeconds: ptr.To[int64](0),
 		},

@@ -4,7 +4,8 @@ package v1alpha1
 
 import (
 	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	v1 "github.com/keelson-dev/keelson/client/applyconfiguration/common/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ClusterSpecApplyConfiguration represents a declarative configuration of the ClusterSpec type for use
@@ -42,17 +43,17 @@ type ClusterSpecApplyConfiguration struct {
 	// kubeconfig, named <cluster>-kubeconfig-<user>. Removing a user revokes it.
 	Users []ClusterUserApplyConfiguration `json:"users,omitempty"`
 	// Snapshots of a local cluster on a schedule.
-	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
+	Snapshots *v1.SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
 	// Replace all objects of a local cluster by those of a snapshot, once.
-	Restore *ClusterRestoreApplyConfiguration `json:"restore,omitempty"`
+	Restore *v1.RestoreApplyConfiguration `json:"restore,omitempty"`
 	// Time of a request to rotate the credentials of the administrator of a local
 	// cluster, usually the current time. For each new value, the kubeconfig is replaced
 	// once; the credentials before are rejected after ten minutes.
-	RotateRequestedAt *v1.Time `json:"rotateRequestedAt,omitempty"`
+	RotateRequestedAt *metav1.Time `json:"rotateRequestedAt,omitempty"`
 	// Time after the creation at which the Cluster is deleted, such as 8h. An event
 	// announces the deletion five minutes before. Nothing is deleted while paused or
 	// deletionProtection is true. The default is to keep the Cluster.
-	ExpiresAfter *v1.Duration `json:"expiresAfter,omitempty"`
+	ExpiresAfter *metav1.Duration `json:"expiresAfter,omitempty"`
 	// Pause reconciliation: nothing is applied, repaired, rotated or deleted until
 	// this is false. A running cluster keeps running.
 	Paused *bool `json:"paused,omitempty"`
@@ -148,7 +149,7 @@ func (b *ClusterSpecApplyConfiguration) WithUsers(values ...*ClusterUserApplyCon
 // WithSnapshots sets the Snapshots field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Snapshots field is set to the value of the last call.
-func (b *ClusterSpecApplyConfiguration) WithSnapshots(value *SnapshotScheduleApplyConfiguration) *ClusterSpecApplyConfiguration {
+func (b *ClusterSpecApplyConfiguration) WithSnapshots(value *v1.SnapshotScheduleApplyConfiguration) *ClusterSpecApplyConfiguration {
 	b.Snapshots = value
 	return b
 }
@@ -156,7 +157,7 @@ func (b *ClusterSpecApplyConfiguration) WithSnapshots(value *SnapshotScheduleApp
 // WithRestore sets the Restore field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Restore field is set to the value of the last call.
-func (b *ClusterSpecApplyConfiguration) WithRestore(value *ClusterRestoreApplyConfiguration) *ClusterSpecApplyConfiguration {
+func (b *ClusterSpecApplyConfiguration) WithRestore(value *v1.RestoreApplyConfiguration) *ClusterSpecApplyConfiguration {
 	b.Restore = value
 	return b
 }
@@ -164,7 +165,7 @@ func (b *ClusterSpecApplyConfiguration) WithRestore(value *ClusterRestoreApplyCo
 // WithRotateRequestedAt sets the RotateRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the RotateRequestedAt field is set to the value of the last call.
-func (b *ClusterSpecApplyConfiguration) WithRotateRequestedAt(value v1.Time) *ClusterSpecApplyConfiguration {
+func (b *ClusterSpecApplyConfiguration) WithRotateRequestedAt(value metav1.Time) *ClusterSpecApplyConfiguration {
 	b.RotateRequestedAt = &value
 	return b
 }
@@ -172,7 +173,7 @@ func (b *ClusterSpecApplyConfiguration) WithRotateRequestedAt(value v1.Time) *Cl
 // WithExpiresAfter sets the ExpiresAfter field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the ExpiresAfter field is set to the value of the last call.
-func (b *ClusterSpecApplyConfiguration) WithExpiresAfter(value v1.Duration) *ClusterSpecApplyConfiguration {
+func (b *ClusterSpecApplyConfiguration) WithExpiresAfter(value metav1.Duration) *ClusterSpecApplyConfiguration {
 	b.ExpiresAfter = &value
 	return b
 }

@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	clusterprovisionerv1alpha1 "github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/client/applyconfiguration/common/v1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
@@ -40,9 +41,9 @@ type ClusterStatusApplyConfiguration struct {
 	// Reference to the kubeconfig.
 	KubeconfigRef *KubeconfigReferenceApplyConfiguration `json:"kubeconfigRef,omitempty"`
 	// Progress of spec.snapshots.
-	Snapshots *SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
+	Snapshots *commonv1.SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
 	// Last restore that has ended.
-	Restore *ClusterRestoreStatusApplyConfiguration `json:"restore,omitempty"`
+	Restore *commonv1.RestoreStatusApplyConfiguration `json:"restore,omitempty"`
 	// Users with a Secret.
 	Users []ClusterUserStatusApplyConfiguration `json:"users,omitempty"`
 	// Generation of the Cluster that this status describes.
@@ -157,7 +158,7 @@ func (b *ClusterStatusApplyConfiguration) WithKubeconfigRef(value *KubeconfigRef
 // WithSnapshots sets the Snapshots field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Snapshots field is set to the value of the last call.
-func (b *ClusterStatusApplyConfiguration) WithSnapshots(value *SnapshotScheduleStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
+func (b *ClusterStatusApplyConfiguration) WithSnapshots(value *commonv1.SnapshotScheduleStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
 	b.Snapshots = value
 	return b
 }
@@ -165,7 +166,7 @@ func (b *ClusterStatusApplyConfiguration) WithSnapshots(value *SnapshotScheduleS
 // WithRestore sets the Restore field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Restore field is set to the value of the last call.
-func (b *ClusterStatusApplyConfiguration) WithRestore(value *ClusterRestoreStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
+func (b *ClusterStatusApplyConfiguration) WithRestore(value *commonv1.RestoreStatusApplyConfiguration) *ClusterStatusApplyConfiguration {
 	b.Restore = value
 	return b
 }

@@ -11,6 +11,8 @@ import (
 //
 // FooStatus is the observed state of the Deployment.
 type FooStatusApplyConfiguration struct {
+	// Number of Pods of the Deployment, for the scale subresource.
+	Replicas *int32 `json:"replicas,omitempty"`
 	// Number of available Pods of the Deployment.
 	AvailableReplicas *int32 `json:"availableReplicas,omitempty"`
 	// Label selector of the Pods as text, for autoscalers, which read it from the
@@ -27,6 +29,14 @@ type FooStatusApplyConfiguration struct {
 // apply.
 func FooStatus() *FooStatusApplyConfiguration {
 	return &FooStatusApplyConfiguration{}
+}
+
+// WithReplicas sets the Replicas field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Replicas field is set to the value of the last call.
+func (b *FooStatusApplyConfiguration) WithReplicas(value int32) *FooStatusApplyConfiguration {
+	b.Replicas = &value
+	return b
 }
 
 // WithAvailableReplicas sets the AvailableReplicas field in the declarative configuration to the given value

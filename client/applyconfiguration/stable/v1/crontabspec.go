@@ -3,6 +3,7 @@
 package v1
 
 import (
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -25,7 +26,7 @@ type CronTabSpecApplyConfiguration struct {
 	Schedules []stablev1.Schedule `json:"schedules,omitempty"`
 	// Time zone of schedules and dates, a name of the IANA database such as
 	// Europe/Berlin. The default is UTC.
-	TimeZone *string `json:"timeZone,omitempty"`
+	TimeZone *commonv1.TimeZone `json:"timeZone,omitempty"`
 	// Determines what happens to runs in an hour that is skipped or repeated when the
 	// clocks change. Once, as in cronie: a fixed time in the skipped hour runs right after the
 	// jump, one in the repeated hour runs once, and schedules whose minute or hour is a
@@ -73,7 +74,8 @@ type CronTabSpecApplyConfiguration struct {
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
 	// Template of the Job of each run. Either a JobTemplateSpec as in a CronJob (metadata
 	// and spec), or, in short form, the spec of the Pod (containers, restartPolicy and so
-	// on). The restartPolicy is Never, the default, or OnFailure.
+	// on). The restartPolicy is Never, the default, or OnFailure. kubectl explain job.spec
+	// describes the fields below.
 	JobTemplate *JobTemplateApplyConfiguration `json:"jobTemplate,omitempty"`
 }
 
@@ -104,7 +106,7 @@ func (b *CronTabSpecApplyConfiguration) WithSchedules(values ...stablev1.Schedul
 // WithTimeZone sets the TimeZone field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the TimeZone field is set to the value of the last call.
-func (b *CronTabSpecApplyConfiguration) WithTimeZone(value string) *CronTabSpecApplyConfiguration {
+func (b *CronTabSpecApplyConfiguration) WithTimeZone(value commonv1.TimeZone) *CronTabSpecApplyConfiguration {
 	b.TimeZone = &value
 	return b
 }

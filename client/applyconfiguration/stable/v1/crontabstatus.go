@@ -15,30 +15,20 @@ import (
 type CronTabStatusApplyConfiguration struct {
 	// The Jobs that have not finished.
 	Active []corev1.ObjectReferenceApplyConfiguration `json:"active,omitempty"`
-	// Number of Jobs that have not finished: the length of active.
-	ActiveCount *int32 `json:"activeCount,omitempty"`
 	// Scheduled time of the last started run.
 	LastScheduleTime *metav1.Time `json:"lastScheduleTime,omitempty"`
 	// Time of the last completion of a Job.
 	LastSuccessfulTime *metav1.Time `json:"lastSuccessfulTime,omitempty"`
-	// Time of the last failure of a Job.
-	LastFailureTime *metav1.Time `json:"lastFailureTime,omitempty"`
 	// The last run that finished, and how.
 	LastRun *FinishedRunApplyConfiguration `json:"lastRun,omitempty"`
 	// Scheduled time of the next run. Unset while the CronTab is suspended, or if there
 	// is no next run.
 	NextScheduleTime *metav1.Time `json:"nextScheduleTime,omitempty"`
-	// lastScheduleTime in the time zone of the schedule, for display.
-	LastScheduleLocalTime *string `json:"lastScheduleLocalTime,omitempty"`
-	// nextScheduleTime in the time zone of the schedule, for display.
-	NextScheduleLocalTime *string `json:"nextScheduleLocalTime,omitempty"`
 	// Value of spec.runRequestedAt for the last run on demand.
 	LastRunRequestedAt *metav1.Time `json:"lastRunRequestedAt,omitempty"`
 	// Number of missed runs since the creation of the CronTab: runs that were due, were
 	// not started, and will not be started.
 	MissedRuns *int64 `json:"missedRuns,omitempty"`
-	// Number of queued runs, including runs on demand.
-	Queued *int32 `json:"queued,omitempty"`
 	// Scheduled times of the queued runs, earliest first.
 	QueuedTimes []metav1.Time `json:"queuedTimes,omitempty"`
 	// All scheduled times up to this one were processed: their runs were started, are in
@@ -75,14 +65,6 @@ func (b *CronTabStatusApplyConfiguration) WithActive(values ...*corev1.ObjectRef
 	return b
 }
 
-// WithActiveCount sets the ActiveCount field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the ActiveCount field is set to the value of the last call.
-func (b *CronTabStatusApplyConfiguration) WithActiveCount(value int32) *CronTabStatusApplyConfiguration {
-	b.ActiveCount = &value
-	return b
-}
-
 // WithLastScheduleTime sets the LastScheduleTime field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the LastScheduleTime field is set to the value of the last call.
@@ -96,14 +78,6 @@ func (b *CronTabStatusApplyConfiguration) WithLastScheduleTime(value metav1.Time
 // If called multiple times, the LastSuccessfulTime field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithLastSuccessfulTime(value metav1.Time) *CronTabStatusApplyConfiguration {
 	b.LastSuccessfulTime = &value
-	return b
-}
-
-// WithLastFailureTime sets the LastFailureTime field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the LastFailureTime field is set to the value of the last call.
-func (b *CronTabStatusApplyConfiguration) WithLastFailureTime(value metav1.Time) *CronTabStatusApplyConfiguration {
-	b.LastFailureTime = &value
 	return b
 }
 
@@ -123,22 +97,6 @@ func (b *CronTabStatusApplyConfiguration) WithNextScheduleTime(value metav1.Time
 	return b
 }
 
-// WithLastScheduleLocalTime sets the LastScheduleLocalTime field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the LastScheduleLocalTime field is set to the value of the last call.
-func (b *CronTabStatusApplyConfiguration) WithLastScheduleLocalTime(value string) *CronTabStatusApplyConfiguration {
-	b.LastScheduleLocalTime = &value
-	return b
-}
-
-// WithNextScheduleLocalTime sets the NextScheduleLocalTime field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the NextScheduleLocalTime field is set to the value of the last call.
-func (b *CronTabStatusApplyConfiguration) WithNextScheduleLocalTime(value string) *CronTabStatusApplyConfiguration {
-	b.NextScheduleLocalTime = &value
-	return b
-}
-
 // WithLastRunRequestedAt sets the LastRunRequestedAt field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the LastRunRequestedAt field is set to the value of the last call.
@@ -152,14 +110,6 @@ func (b *CronTabStatusApplyConfiguration) WithLastRunRequestedAt(value metav1.Ti
 // If called multiple times, the MissedRuns field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithMissedRuns(value int64) *CronTabStatusApplyConfiguration {
 	b.MissedRuns = &value
-	return b
-}
-
-// WithQueued sets the Queued field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Queued field is set to the value of the last call.
-func (b *CronTabStatusApplyConfiguration) WithQueued(value int32) *CronTabStatusApplyConfiguration {
-	b.Queued = &value
 	return b
 }
 

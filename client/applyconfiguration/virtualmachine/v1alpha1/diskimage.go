@@ -5,18 +5,9 @@ package v1alpha1
 // DiskImageApplyConfiguration represents a declarative configuration of the DiskImage type for use
 // with apply.
 //
-// DiskImage is the initial content of a disk.
+// DiskImage is an image of a disk: a file of the host, or a download.
 type DiskImageApplyConfiguration struct {
-	// Path of the image on the host of the driver. The image is only read. It must exist
-	// as long as the disk.
-	Path *string `json:"path,omitempty"`
-	// URL (http or https) of the image. It is downloaded and verified: once by the driver
-	// qemu, which caches it by its digest, and once for each machine by the driver pod.
-	URL *string `json:"url,omitempty"`
-	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
-	Sha256 *string `json:"sha256,omitempty"`
-	// Format of the image, qcow2 or raw. The default is detected from the image.
-	Format *string `json:"format,omitempty"`
+	ImageSourceApplyConfiguration `json:""`
 }
 
 // DiskImageApplyConfiguration constructs a declarative configuration of the DiskImage type for use with
@@ -29,7 +20,7 @@ func DiskImage() *DiskImageApplyConfiguration {
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Path field is set to the value of the last call.
 func (b *DiskImageApplyConfiguration) WithPath(value string) *DiskImageApplyConfiguration {
-	b.Path = &value
+	b.ImageSourceApplyConfiguration.Path = &value
 	return b
 }
 
@@ -37,7 +28,7 @@ func (b *DiskImageApplyConfiguration) WithPath(value string) *DiskImageApplyConf
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the URL field is set to the value of the last call.
 func (b *DiskImageApplyConfiguration) WithURL(value string) *DiskImageApplyConfiguration {
-	b.URL = &value
+	b.ImageSourceApplyConfiguration.URL = &value
 	return b
 }
 
@@ -45,7 +36,7 @@ func (b *DiskImageApplyConfiguration) WithURL(value string) *DiskImageApplyConfi
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Sha256 field is set to the value of the last call.
 func (b *DiskImageApplyConfiguration) WithSha256(value string) *DiskImageApplyConfiguration {
-	b.Sha256 = &value
+	b.ImageSourceApplyConfiguration.Sha256 = &value
 	return b
 }
 
@@ -53,6 +44,6 @@ func (b *DiskImageApplyConfiguration) WithSha256(value string) *DiskImageApplyCo
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Format field is set to the value of the last call.
 func (b *DiskImageApplyConfiguration) WithFormat(value string) *DiskImageApplyConfiguration {
-	b.Format = &value
+	b.ImageSourceApplyConfiguration.Format = &value
 	return b
 }

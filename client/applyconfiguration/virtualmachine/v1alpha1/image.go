@@ -8,18 +8,9 @@ package v1alpha1
 // Image is what a machine boots: a disk image by name, path or URL, a kernel, or, with a
 // driver that runs containers, a container image.
 type ImageApplyConfiguration struct {
+	ImageSourceApplyConfiguration `json:""`
 	// Name of a VirtualMachineImage, or tiny for the default guest.
 	Name *string `json:"name,omitempty"`
-	// Path of a disk image on the host of the driver. The image is only read. It must
-	// exist as long as the machine.
-	Path *string `json:"path,omitempty"`
-	// URL (http or https) of a disk image. It is downloaded once, verified, and cached
-	// by its digest.
-	URL *string `json:"url,omitempty"`
-	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
-	Sha256 *string `json:"sha256,omitempty"`
-	// Format of the disk image, qcow2 or raw. The default is detected from the image.
-	Format *string `json:"format,omitempty"`
 	// Path of a Linux kernel on the host of the driver, for direct boot.
 	Kernel *string `json:"kernel,omitempty"`
 	// Path of the initial RAM disk for the kernel.
@@ -50,19 +41,11 @@ func Image() *ImageApplyConfiguration {
 	return &ImageApplyConfiguration{}
 }
 
-// WithName sets the Name field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Name field is set to the value of the last call.
-func (b *ImageApplyConfiguration) WithName(value string) *ImageApplyConfiguration {
-	b.Name = &value
-	return b
-}
-
 // WithPath sets the Path field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Path field is set to the value of the last call.
 func (b *ImageApplyConfiguration) WithPath(value string) *ImageApplyConfiguration {
-	b.Path = &value
+	b.ImageSourceApplyConfiguration.Path = &value
 	return b
 }
 
@@ -70,7 +53,7 @@ func (b *ImageApplyConfiguration) WithPath(value string) *ImageApplyConfiguratio
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the URL field is set to the value of the last call.
 func (b *ImageApplyConfiguration) WithURL(value string) *ImageApplyConfiguration {
-	b.URL = &value
+	b.ImageSourceApplyConfiguration.URL = &value
 	return b
 }
 
@@ -78,7 +61,7 @@ func (b *ImageApplyConfiguration) WithURL(value string) *ImageApplyConfiguration
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Sha256 field is set to the value of the last call.
 func (b *ImageApplyConfiguration) WithSha256(value string) *ImageApplyConfiguration {
-	b.Sha256 = &value
+	b.ImageSourceApplyConfiguration.Sha256 = &value
 	return b
 }
 
@@ -86,7 +69,15 @@ func (b *ImageApplyConfiguration) WithSha256(value string) *ImageApplyConfigurat
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Format field is set to the value of the last call.
 func (b *ImageApplyConfiguration) WithFormat(value string) *ImageApplyConfiguration {
-	b.Format = &value
+	b.ImageSourceApplyConfiguration.Format = &value
+	return b
+}
+
+// WithName sets the Name field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Name field is set to the value of the last call.
+func (b *ImageApplyConfiguration) WithName(value string) *ImageApplyConfiguration {
+	b.Name = &value
 	return b
 }
 

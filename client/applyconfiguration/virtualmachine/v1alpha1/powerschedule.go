@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	v1 "github.com/keelson-dev/keelson/api/common/v1"
+)
+
 // PowerScheduleApplyConfiguration represents a declarative configuration of the PowerSchedule type for use
 // with apply.
 //
@@ -13,7 +17,7 @@ type PowerScheduleApplyConfiguration struct {
 	// of both schedules, it wakes.
 	Sleep *string `json:"sleep,omitempty"`
 	// IANA time zone of both schedules, such as Europe/Berlin. The default is UTC.
-	TimeZone *string `json:"timeZone,omitempty"`
+	TimeZone *v1.TimeZone `json:"timeZone,omitempty"`
 	// Ignore both schedules while this is true. A machine that is asleep because of them
 	// wakes.
 	Suspend *bool `json:"suspend,omitempty"`
@@ -44,7 +48,7 @@ func (b *PowerScheduleApplyConfiguration) WithSleep(value string) *PowerSchedule
 // WithTimeZone sets the TimeZone field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the TimeZone field is set to the value of the last call.
-func (b *PowerScheduleApplyConfiguration) WithTimeZone(value string) *PowerScheduleApplyConfiguration {
+func (b *PowerScheduleApplyConfiguration) WithTimeZone(value v1.TimeZone) *PowerScheduleApplyConfiguration {
 	b.TimeZone = &value
 	return b
 }

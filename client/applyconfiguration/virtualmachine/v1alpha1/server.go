@@ -14,8 +14,6 @@ import (
 type ServerApplyConfiguration struct {
 	// Name of the server in the backend.
 	ID *string `json:"id,omitempty"`
-	// Backend of the server.
-	Driver *string `json:"driver,omitempty"`
 	// Power state: running, paused, asleep, stopped, starting, stopping or unknown.
 	State *virtualmachinev1alpha1.ServerState `json:"state,omitempty"`
 	// Resource usage of the machine over the last 15 s, updated after a change of 5
@@ -43,14 +41,6 @@ func Server() *ServerApplyConfiguration {
 // If called multiple times, the ID field is set to the value of the last call.
 func (b *ServerApplyConfiguration) WithID(value string) *ServerApplyConfiguration {
 	b.ID = &value
-	return b
-}
-
-// WithDriver sets the Driver field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Driver field is set to the value of the last call.
-func (b *ServerApplyConfiguration) WithDriver(value string) *ServerApplyConfiguration {
-	b.Driver = &value
 	return b
 }
 

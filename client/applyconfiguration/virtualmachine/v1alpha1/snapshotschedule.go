@@ -2,28 +2,23 @@
 
 package v1alpha1
 
+import (
+	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
+	v1 "github.com/keelson-dev/keelson/client/applyconfiguration/common/v1"
+)
+
 // SnapshotScheduleApplyConfiguration represents a declarative configuration of the SnapshotSchedule type for use
 // with apply.
 //
 // SnapshotSchedule says when VirtualMachineSnapshots of a VirtualMachine are made, and how many are kept.
 type SnapshotScheduleApplyConfiguration struct {
-	// Schedule in cron format, such as "0 3 * * *" or "@daily", as in a CronTab. A
-	// snapshot is left out if the machine has no disks yet, or if the one before is not
-	// taken yet. Of the times that were missed while no manager ran, the last one counts.
-	Schedule *string `json:"schedule,omitempty"`
-	// IANA time zone of the schedule, such as Europe/Berlin. The default is UTC.
-	TimeZone *string `json:"timeZone,omitempty"`
-	// Number of snapshots of this schedule that are kept. Older ones are deleted after
-	// a newer one is taken. Other VirtualMachineSnapshots are not deleted. The default is 7.
-	Keep *int32 `json:"keep,omitempty"`
+	v1.SnapshotScheduleApplyConfiguration `json:""`
 	// Whether the snapshots also have the memory of the machine. One of a machine that is off
 	// has its disks only. The default is false.
 	Memory *bool `json:"memory,omitempty"`
 	// Names of other namespaces whose VirtualMachines may be made of the snapshots, as in
 	// allowedNamespaces of a VirtualMachineSnapshot. A change is for later snapshots only.
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
-	// Make no snapshots while this is true. Those that exist are kept.
-	Suspend *bool `json:"suspend,omitempty"`
 }
 
 // SnapshotScheduleApplyConfiguration constructs a declarative configuration of the SnapshotSchedule type for use with
@@ -36,15 +31,15 @@ func SnapshotSchedule() *SnapshotScheduleApplyConfiguration {
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Schedule field is set to the value of the last call.
 func (b *SnapshotScheduleApplyConfiguration) WithSchedule(value string) *SnapshotScheduleApplyConfiguration {
-	b.Schedule = &value
+	b.SnapshotScheduleApplyConfiguration.Schedule = &value
 	return b
 }
 
 // WithTimeZone sets the TimeZone field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the TimeZone field is set to the value of the last call.
-func (b *SnapshotScheduleApplyConfiguration) WithTimeZone(value string) *SnapshotScheduleApplyConfiguration {
-	b.TimeZone = &value
+func (b *SnapshotScheduleApplyConfiguration) WithTimeZone(value commonv1.TimeZone) *SnapshotScheduleApplyConfiguration {
+	b.SnapshotScheduleApplyConfiguration.TimeZone = &value
 	return b
 }
 
@@ -52,7 +47,15 @@ func (b *SnapshotScheduleApplyConfiguration) WithTimeZone(value string) *Snapsho
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Keep field is set to the value of the last call.
 func (b *SnapshotScheduleApplyConfiguration) WithKeep(value int32) *SnapshotScheduleApplyConfiguration {
-	b.Keep = &value
+	b.SnapshotScheduleApplyConfiguration.Keep = &value
+	return b
+}
+
+// WithSuspend sets the Suspend field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Suspend field is set to the value of the last call.
+func (b *SnapshotScheduleApplyConfiguration) WithSuspend(value bool) *SnapshotScheduleApplyConfiguration {
+	b.SnapshotScheduleApplyConfiguration.Suspend = &value
 	return b
 }
 
@@ -71,13 +74,5 @@ func (b *SnapshotScheduleApplyConfiguration) WithAllowedNamespaces(values ...str
 	for i := range values {
 		b.AllowedNamespaces = append(b.AllowedNamespaces, values[i])
 	}
-	return b
-}
-
-// WithSuspend sets the Suspend field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Suspend field is set to the value of the last call.
-func (b *SnapshotScheduleApplyConfiguration) WithSuspend(value bool) *SnapshotScheduleApplyConfiguration {
-	b.Suspend = &value
 	return b
 }

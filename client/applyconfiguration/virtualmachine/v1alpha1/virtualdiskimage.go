@@ -7,18 +7,9 @@ package v1alpha1
 //
 // VirtualDiskImage is the initial content of a VirtualDisk.
 type VirtualDiskImageApplyConfiguration struct {
+	ImageSourceApplyConfiguration `json:""`
 	// Name of a VirtualMachineImage.
 	Name *string `json:"name,omitempty"`
-	// Path of the image on the host of the driver. The image is only read. It must exist
-	// as long as the disk.
-	Path *string `json:"path,omitempty"`
-	// URL (http or https) of the image. It is downloaded once, verified, and cached by its
-	// digest.
-	URL *string `json:"url,omitempty"`
-	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
-	Sha256 *string `json:"sha256,omitempty"`
-	// Format of the image, qcow2 or raw. The default is detected from the image.
-	Format *string `json:"format,omitempty"`
 }
 
 // VirtualDiskImageApplyConfiguration constructs a declarative configuration of the VirtualDiskImage type for use with
@@ -27,19 +18,11 @@ func VirtualDiskImage() *VirtualDiskImageApplyConfiguration {
 	return &VirtualDiskImageApplyConfiguration{}
 }
 
-// WithName sets the Name field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Name field is set to the value of the last call.
-func (b *VirtualDiskImageApplyConfiguration) WithName(value string) *VirtualDiskImageApplyConfiguration {
-	b.Name = &value
-	return b
-}
-
 // WithPath sets the Path field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Path field is set to the value of the last call.
 func (b *VirtualDiskImageApplyConfiguration) WithPath(value string) *VirtualDiskImageApplyConfiguration {
-	b.Path = &value
+	b.ImageSourceApplyConfiguration.Path = &value
 	return b
 }
 
@@ -47,7 +30,7 @@ func (b *VirtualDiskImageApplyConfiguration) WithPath(value string) *VirtualDisk
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the URL field is set to the value of the last call.
 func (b *VirtualDiskImageApplyConfiguration) WithURL(value string) *VirtualDiskImageApplyConfiguration {
-	b.URL = &value
+	b.ImageSourceApplyConfiguration.URL = &value
 	return b
 }
 
@@ -55,7 +38,7 @@ func (b *VirtualDiskImageApplyConfiguration) WithURL(value string) *VirtualDiskI
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Sha256 field is set to the value of the last call.
 func (b *VirtualDiskImageApplyConfiguration) WithSha256(value string) *VirtualDiskImageApplyConfiguration {
-	b.Sha256 = &value
+	b.ImageSourceApplyConfiguration.Sha256 = &value
 	return b
 }
 
@@ -63,6 +46,14 @@ func (b *VirtualDiskImageApplyConfiguration) WithSha256(value string) *VirtualDi
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Format field is set to the value of the last call.
 func (b *VirtualDiskImageApplyConfiguration) WithFormat(value string) *VirtualDiskImageApplyConfiguration {
-	b.Format = &value
+	b.ImageSourceApplyConfiguration.Format = &value
+	return b
+}
+
+// WithName sets the Name field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Name field is set to the value of the last call.
+func (b *VirtualDiskImageApplyConfiguration) WithName(value string) *VirtualDiskImageApplyConfiguration {
+	b.Name = &value
 	return b
 }

@@ -7,15 +7,7 @@ package v1alpha1
 //
 // VirtualMachineImageSpec is the source of an image.
 type VirtualMachineImageSpecApplyConfiguration struct {
-	// URL (http or https) of the image. It is downloaded once, verified, and kept.
-	URL *string `json:"url,omitempty"`
-	// SHA-256 digest of the file at the URL, as 64 hexadecimal digits.
-	Sha256 *string `json:"sha256,omitempty"`
-	// Path of the image on the host of the driver. The file is not copied, and must remain
-	// unchanged as long as this object and its machines exist.
-	Path *string `json:"path,omitempty"`
-	// Format of the image, qcow2 or raw. The default is detected from the image.
-	Format *string `json:"format,omitempty"`
+	ImageSourceApplyConfiguration `json:""`
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an agent,
 	// Ready of a machine only means that it is running.
 	Agent *bool `json:"agent,omitempty"`
@@ -27,11 +19,19 @@ func VirtualMachineImageSpec() *VirtualMachineImageSpecApplyConfiguration {
 	return &VirtualMachineImageSpecApplyConfiguration{}
 }
 
+// WithPath sets the Path field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Path field is set to the value of the last call.
+func (b *VirtualMachineImageSpecApplyConfiguration) WithPath(value string) *VirtualMachineImageSpecApplyConfiguration {
+	b.ImageSourceApplyConfiguration.Path = &value
+	return b
+}
+
 // WithURL sets the URL field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the URL field is set to the value of the last call.
 func (b *VirtualMachineImageSpecApplyConfiguration) WithURL(value string) *VirtualMachineImageSpecApplyConfiguration {
-	b.URL = &value
+	b.ImageSourceApplyConfiguration.URL = &value
 	return b
 }
 
@@ -39,15 +39,7 @@ func (b *VirtualMachineImageSpecApplyConfiguration) WithURL(value string) *Virtu
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Sha256 field is set to the value of the last call.
 func (b *VirtualMachineImageSpecApplyConfiguration) WithSha256(value string) *VirtualMachineImageSpecApplyConfiguration {
-	b.Sha256 = &value
-	return b
-}
-
-// WithPath sets the Path field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Path field is set to the value of the last call.
-func (b *VirtualMachineImageSpecApplyConfiguration) WithPath(value string) *VirtualMachineImageSpecApplyConfiguration {
-	b.Path = &value
+	b.ImageSourceApplyConfiguration.Sha256 = &value
 	return b
 }
 
@@ -55,7 +47,7 @@ func (b *VirtualMachineImageSpecApplyConfiguration) WithPath(value string) *Virt
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Format field is set to the value of the last call.
 func (b *VirtualMachineImageSpecApplyConfiguration) WithFormat(value string) *VirtualMachineImageSpecApplyConfiguration {
-	b.Format = &value
+	b.ImageSourceApplyConfiguration.Format = &value
 	return b
 }
 

@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/client/applyconfiguration/common/v1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -41,7 +42,7 @@ type VirtualMachineSpecApplyConfiguration struct {
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
 	// Replace the disks of the machine by those of a snapshot, once. The drivers
 	// qemu and pod support that.
-	Restore *VirtualMachineRestoreApplyConfiguration `json:"restore,omitempty"`
+	Restore *commonv1.RestoreApplyConfiguration `json:"restore,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of
 	// restartPolicy and backoff, at that time if it is in the future.
 	RestartRequestedAt *v1.Time `json:"restartRequestedAt,omitempty"`
@@ -172,7 +173,7 @@ func (b *VirtualMachineSpecApplyConfiguration) WithSnapshots(value *SnapshotSche
 // WithRestore sets the Restore field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Restore field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithRestore(value *VirtualMachineRestoreApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+func (b *VirtualMachineSpecApplyConfiguration) WithRestore(value *commonv1.RestoreApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
 	b.Restore = value
 	return b
 }

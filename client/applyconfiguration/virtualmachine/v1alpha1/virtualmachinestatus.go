@@ -4,6 +4,7 @@ package v1alpha1
 
 import (
 	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	commonv1 "github.com/keelson-dev/keelson/client/applyconfiguration/common/v1"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
@@ -36,9 +37,9 @@ type VirtualMachineStatusApplyConfiguration struct {
 	// Next times of spec.powerSchedule.
 	PowerSchedule *PowerScheduleStatusApplyConfiguration `json:"powerSchedule,omitempty"`
 	// Progress of spec.snapshots.
-	Snapshots *SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
+	Snapshots *commonv1.SnapshotScheduleStatusApplyConfiguration `json:"snapshots,omitempty"`
 	// Last restore that has ended.
-	Restore *VirtualMachineRestoreStatusApplyConfiguration `json:"restore,omitempty"`
+	Restore *commonv1.RestoreStatusApplyConfiguration `json:"restore,omitempty"`
 	// Requested restart that is in progress.
 	PendingRestart *PendingRestartApplyConfiguration `json:"pendingRestart,omitempty"`
 	// Last run of the server, see server.run, whose end was counted, so that each end is
@@ -139,7 +140,7 @@ func (b *VirtualMachineStatusApplyConfiguration) WithPowerSchedule(value *PowerS
 // WithSnapshots sets the Snapshots field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Snapshots field is set to the value of the last call.
-func (b *VirtualMachineStatusApplyConfiguration) WithSnapshots(value *SnapshotScheduleStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
+func (b *VirtualMachineStatusApplyConfiguration) WithSnapshots(value *commonv1.SnapshotScheduleStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
 	b.Snapshots = value
 	return b
 }
@@ -147,7 +148,7 @@ func (b *VirtualMachineStatusApplyConfiguration) WithSnapshots(value *SnapshotSc
 // WithRestore sets the Restore field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Restore field is set to the value of the last call.
-func (b *VirtualMachineStatusApplyConfiguration) WithRestore(value *VirtualMachineRestoreStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
+func (b *VirtualMachineStatusApplyConfiguration) WithRestore(value *commonv1.RestoreStatusApplyConfiguration) *VirtualMachineStatusApplyConfiguration {
 	b.Restore = value
 	return b
 }

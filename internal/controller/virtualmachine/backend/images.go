@@ -59,7 +59,5 @@ type ImageState struct {
 
 // NewImage returns the image of a machine that names a VirtualMachineImage.
 func NewImage(name string, source v1alpha1.VirtualMachineImageSpec) *v1alpha1.Image {
-	return &v1alpha1.Image{
-		Name: name, Path: source.Path, URL: source.URL, Sha256: source.Sha256, Format: source.Format, Agent: source.Agent,
-	}
+	return &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: source.Path, URL: source.URL, Sha256: source.Sha256, Format: source.Format}, Name: name, Agent: source.Agent}
 }

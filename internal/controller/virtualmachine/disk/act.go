@@ -29,7 +29,7 @@ func (r *Reconciler) Ensure(ctx context.Context, disk *v1alpha1.VirtualDisk, see
 	}
 	isNew := seen.state == nil || !seen.state.Created
 	if given := disk.Spec.Image; given != nil && isNew {
-		wanted.Image = &v1alpha1.Image{Path: given.Path, URL: given.URL, Sha256: given.Sha256, Format: given.Format}
+		wanted.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: given.Path, URL: given.URL, Sha256: given.Sha256, Format: given.Format}}
 		if given.Name != "" {
 			var err error
 			if wanted.Image, err = image.Resolve(ctx, r.live, given.Name, seen.host.Driver); err != nil {

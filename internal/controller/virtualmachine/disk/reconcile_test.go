@@ -252,7 +252,7 @@ func TestDiskIsOnOneHost(t *testing.T) {
 func TestDiskOfNamedImage(t *testing.T) {
 	f := newFixture(t, v1alpha1.VirtualDiskSpec{Image: &v1alpha1.VirtualDiskImage{Name: "image-of-a-disk"}})
 	f.expect("ImageMissing NotDeleting")
-	named := &v1alpha1.VirtualMachineImage{ObjectMeta: metav1.ObjectMeta{Name: "image-of-a-disk"}, Spec: v1alpha1.VirtualMachineImageSpec{Path: "/a"}}
+	named := &v1alpha1.VirtualMachineImage{ObjectMeta: metav1.ObjectMeta{Name: "image-of-a-disk"}, Spec: v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: "/a"}}}
 	f.do(f.client.Create(t.Context(), named))
 	f.expect("ImageNotReady NotDeleting")
 	named.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Imported", LastTransitionTime: metav1.Now()}}

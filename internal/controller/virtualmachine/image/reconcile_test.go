@@ -72,7 +72,7 @@ func newFixture(t *testing.T) *fixture {
 	f.Reconciler = NewReconciler(f.client, &f.store, f.recorder, f.clock)
 	image := &v1alpha1.VirtualMachineImage{
 		ObjectMeta: metav1.ObjectMeta{Name: f.name},
-		Spec:       v1alpha1.VirtualMachineImageSpec{URL: "http://example.com/image", Sha256: strings.Repeat("0", 64)},
+		Spec:       v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{URL: "http://example.com/image", Sha256: strings.Repeat("0", 64)}},
 	}
 	f.do(f.client.Create(t.Context(), image))
 	return f

@@ -54,7 +54,9 @@ func outdated(machine *v1alpha1.VirtualMachine) {
 func applied(machine *v1alpha1.VirtualMachine) {
 	machine.Annotations[v1alpha1.AnnotationStartedTemplateHash] = "old"
 }
-func otherImage(machine *v1alpha1.VirtualMachine) { machine.Spec.Image = &v1alpha1.Image{Path: "/old"} }
+func otherImage(machine *v1alpha1.VirtualMachine) {
+	machine.Spec.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/old"}}
+}
 func deleted(machine *v1alpha1.VirtualMachine) {
 	machine.DeletionTimestamp = &metav1.Time{Time: noon}
 }

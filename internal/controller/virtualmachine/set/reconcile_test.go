@@ -110,7 +110,9 @@ func TestEveryChangeOfTheTemplateIsPossible(t *testing.T) {
 		{"a larger root disk", func(s *v1alpha1.VirtualMachineSpec) { s.Resource.RootDisk = size("2Gi") }, false},
 		{"a smaller root disk", func(s *v1alpha1.VirtualMachineSpec) { s.Resource.RootDisk = size("512Mi") }, true},
 		{"no size of the root disk", func(s *v1alpha1.VirtualMachineSpec) { s.Resource.RootDisk = nil }, true},
-		{"another image", func(s *v1alpha1.VirtualMachineSpec) { s.Image = &v1alpha1.Image{Path: "/b", Agent: ptr.To(true)} }, true},
+		{"another image", func(s *v1alpha1.VirtualMachineSpec) {
+			s.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/b"}, Agent: ptr.To(true)}
+		}, true},
 		{"a snapshot", func(s *v1alpha1.VirtualMachineSpec) { s.Image = &v1alpha1.Image{Snapshot: "gold"} }, true},
 		{"no image", func(s *v1alpha1.VirtualMachineSpec) { s.Image = nil }, true},
 		{"a driver", func(s *v1alpha1.VirtualMachineSpec) { s.Driver = "fake" }, true},
@@ -127,7 +129,7 @@ func TestEveryChangeOfTheTemplateIsPossible(t *testing.T) {
 			s.Disks = disk(func(d *v1alpha1.Disk) { d.Size = size("1Mi") })
 		}, true},
 		{"a disk of an image", func(s *v1alpha1.VirtualMachineSpec) {
-			s.Disks = disk(func(d *v1alpha1.Disk) { d.Image = &v1alpha1.DiskImage{Path: "/a"} })
+			s.Disks = disk(func(d *v1alpha1.Disk) { d.Image = &v1alpha1.DiskImage{ImageSource: v1alpha1.ImageSource{Path: "/a"}} })
 		}, true},
 		{"a VirtualDisk in its place", func(s *v1alpha1.VirtualMachineSpec) {
 			s.Disks = disk(func(d *v1alpha1.Disk) { d.Size, d.VirtualDisk = nil, "shared" })
@@ -142,7 +144,7 @@ func TestEveryChangeOfTheTemplateIsPossible(t *testing.T) {
 			w.create(func(s *v1alpha1.VirtualMachineSet) {
 				s.Spec.Replicas = nil
 				spec := &s.Spec.Template.Spec
-				spec.Image, spec.Resource.RootDisk = &v1alpha1.Image{Path: "/a"}, size("1Gi")
+				spec.Image, spec.Resource.RootDisk = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/a"}}, size("1Gi")
 				spec.Ports, spec.Disks = []v1alpha1.Port{{Name: "ssh", Port: 22}}, disk(func(*v1alpha1.Disk) {})
 			})
 			w.rollOut()
@@ -193,7 +195,9 @@ func TestABrokenTemplateStopsAtTheFirstMachine(t *testing.T) {
 	w := newWorld(t)
 	w.create()
 	w.rollOut()
-	w.Change(func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Image = &v1alpha1.Image{Path: "/broken"} })
+	w.Change(func(s *v1alpha1.VirtualMachineSet) {
+		s.Spec.Template.Spec.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/broken"}}
+	})
 	w.Settle()
 	w.report("web-2", failed)
 	w.Settle()
@@ -335,7 +339,9 @@ func TestStories(t *testing.T) {
 		{"scaled up", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](4) }, "web-0 web-1 web-2 web-3"},
 		{"scaled down", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Replicas = ptr.To[int32](1) }, "web-0"},
 		{"changed in place", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Action = v1alpha1.ActionPaused }, "web-0 web-1 web-2"},
-		{"another image", func(s *v1alpha1.VirtualMachineSet) { s.Spec.Template.Spec.Image = &v1alpha1.Image{Path: "/b"} }, "web-0 web-1 web-2"},
+		{"another image", func(s *v1alpha1.VirtualMachineSet) {
+			s.Spec.Template.Spec.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/b"}}
+		}, "web-0 web-1 web-2"},
 	} {
 		table.Stories = append(table.Stories, stories.Story[*world]{
 			Name: story.name,
