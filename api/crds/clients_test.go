@@ -32,7 +32,7 @@ func TestScaleOfAFoo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	foo.Status.AvailableReplicas, foo.Status.Selector = 1, "x=y"
+	foo.Status.Replicas, foo.Status.Selector = 1, "x=y"
 	if _, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -134,8 +134,12 @@ func TestSummarize(t *testing.T) {
 			}
 			test.want.Type, test.want.ObservedGeneration = "Ready", 2
 			test.want.LastTransitionTime = metav1.NewTime(noon)
+			var replicas int32
+			if test.available > 0 {
+				replicas = 3
+			}
 			want := v1alpha1.FooStatus{
-				AvailableReplicas: test.available, ObservedGeneration: 2,
+				Replicas: replicas, AvailableReplicas: test.available, ObservedGeneration: 2,
 				Selector: "samplecontroller.k8s.io/foo-uid=foo-1", Conditions: []metav1.Condition{test.want},
 			}
 			got := summarize(test.foo, test.seen, decide(test.foo, test.seen, noon), test.actErr)
