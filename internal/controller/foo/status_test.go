@@ -24,6 +24,8 @@ func TestSummarize(t *testing.T) {
 		seen      observation
 		actErr    error
 		available int32
+		// replicas is the number of Pods; zero means 3 if some are available.
+		replicas int32
 		want      metav1.Condition
 	}{
 		{
@@ -79,7 +81,7 @@ func TestSummarize(t *testing.T) {
 		},
 		{
 			name: "a pod of the old image still runs",
-			seen: see(foo, ownedBy(foo, func(d *appsv1.Deployment) { d.Status.Replicas = 4 })), available: 3,
+			seen: see(foo, ownedBy(foo, func(d *appsv1.Deployment) { d.Status.Replicas = 4 })), replicas: 4, available: 3,
 			want: metav1.Condition{Status: "False", Reason: "Progressing", Message: `Not all replicas of Deployment "web" are available yet`},
 		},
 		{
@@ -134,8 +136,8 @@ func TestSummarize(t *testing.T) {
 			}
 			test.want.Type, test.want.ObservedGeneration = "Ready", 2
 			test.want.LastTransitionTime = metav1.NewTime(noon)
-			var replicas int32
-			if test.available > 0 {
+			replicas := test.replicas
+			if replicas == 0 && test.available > 0 {
 				replicas = 3
 			}
 			want := v1alpha1.FooStatus{
