@@ -26,7 +26,7 @@ func TestSummarize(t *testing.T) {
 		available int32
 		// replicas is the number of Pods; zero means 3 if some are available.
 		replicas int32
-		want      metav1.Condition
+		want     metav1.Condition
 	}{
 		{
 			name: "all replicas are available",
