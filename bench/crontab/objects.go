@@ -59,7 +59,7 @@ func newCronJob(name string, due time.Time) *batchv1.CronJob {
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: batchv1.CronJobSpec{
 			Schedule:    due.UTC().Format("4 15 2 1 *"),
-			TimeZone:    "Etc/UTC",
+			TimeZone:    ptr.To("Etc/UTC"),
 			JobTemplate: jobTemplate(),
 		},
 	}
