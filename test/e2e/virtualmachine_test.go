@@ -29,8 +29,8 @@ func TestVirtualMachineInMemory(t *testing.T) {
 	s.Stdin = ""
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 	columns := strings.Fields(s.kubectl(t, "get", "vm", "fake-vm", "-o", "wide"))
-	want := "NAME STATUS CPU(%) MEMORY(%) AGE DRIVER HOST ADDRESS RESTARTS READY REASON fake-vm Running 1 10"
-	if got := strings.Join(columns, " "); !strings.HasPrefix(got, want+" ") || !strings.HasSuffix(got, " fake fake 10.0.2.15 0 True GuestReady") {
+	want := "NAME STATUS READY CPU(%) MEMORY(%) AGE DRIVER HOST ADDRESS RESTARTS REASON fake-vm Running True 1 10"
+	if got := strings.Join(columns, " "); !strings.HasPrefix(got, want+" ") || !strings.HasSuffix(got, " fake fake 10.0.2.15 0 GuestReady") {
 		t.Errorf("kubectl get vm shows %q", got)
 	}
 
@@ -77,7 +77,7 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 	s.untilField(t, testVM, "{.status.phase}", "Active")
 	s.wait(t, "condition=Ready", testVM)
 	columns := strings.Fields(s.kubectl(t, "get", testVM))
-	if got := strings.Join(columns[:5], " "); got != "NAME STATUS CPU(%) MEMORY(%) AGE" || len(columns) != 10 || columns[6] != "Running" {
+	if got := strings.Join(columns[:6], " "); got != "NAME STATUS READY CPU(%) MEMORY(%) AGE" || len(columns) != 12 || columns[7] != "Running" {
 		t.Errorf("kubectl get vm shows %q", columns)
 	}
 	s.until(t, "it has an address", func(address string) bool { return strings.HasPrefix(address, "10.") }, "get", testVM, "-o", "jsonpath={.status.server.addresses[0]}")
