@@ -8,12 +8,21 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
+// gcPercent and memoryLimit keep the program small, which is in the memory of each machine. The limit is a soft one.
+const (
+	gcPercent   = 50
+	memoryLimit = 32 << 20
+)
+
 func main() {
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
 	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer cancel()
 	status := 0

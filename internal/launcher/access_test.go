@@ -168,18 +168,3 @@ func TestAccessIsForTheManager(t *testing.T) {
 		}
 	}
 }
-
-func TestStateOf(t *testing.T) {
-	table := `Hub -1 (net):
-  Protocol[State]    FD  Source Address  Port   Dest. Address  Port RecvQ SendQ
-  TCP[ESTABLISHED]   22       127.0.0.1 41234       10.0.2.15    22     0     0
-  TCP[HOST_FORWARD]  13       127.0.0.1 41234       10.0.2.15    22     0     0
-  TCP[HOST_FORWARD]  14       127.0.0.1 41235       10.0.2.15    22     0     0
-  UDP[236 sec]       15       127.0.0.1 41236       10.0.2.15    53     0     0
-`
-	for port, want := range map[int]string{41234: "ESTABLISHED", 41235: "", 41236: "", 22: ""} {
-		if got := stateOf(table, port); got != want {
-			t.Errorf("the state of port %d is %q, want %q", port, got, want)
-		}
-	}
-}

@@ -1,9 +1,7 @@
 package launcher
 
 import (
-	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
@@ -13,8 +11,6 @@ const (
 	seedFile = "seed.img"
 	// consoleFD is the descriptor of the serial console in the process that becomes QEMU. The locks follow.
 	consoleFD = 3
-	// The addresses of the machine in the network of its QEMU.
-	guestNetwork, guestAddress = "10.0.2.0/24", "10.0.2.15"
 )
 
 // config returns the QEMU of the machine. guest is the default guest; nil boots the disk.
@@ -22,7 +18,7 @@ func (l *launcher) config(guest *guestimage.Guest) *qemu.Config {
 	d := &l.definition
 	c := &qemu.Config{
 		Name: d.Namespace + "/" + d.Name, UUID: d.UID, CPUs: d.CPUs, CPUModel: d.CPUModel, KVM: d.KVM, Version: l.version, CodeMiB: d.CodeMiB,
-		MemoryBytes: d.MemoryBytes, Display: d.Display, LogFD: consoleFD, Network: l.network(), Seed: filepath.Join(l.dirs.Run, seedFile),
+		MemoryBytes: d.MemoryBytes, Display: d.Display, LogFD: consoleFD, Seed: filepath.Join(l.dirs.Run, seedFile),
 		Halted: true, // until the launcher reads the events of the guest
 	}
 	for i := range l.locks {
@@ -44,25 +40,4 @@ func (l *launcher) config(guest *guestimage.Guest) *qemu.Config {
 		c.Saved = &qemu.Plugged{}
 	}
 	return c
-}
-
-// network returns the network of the machine: its ports are those of the Pod.
-func (l *launcher) network() string {
-	words := []string{"user,id=net,ipv6=off,net=" + guestNetwork + ",dhcpstart=" + guestAddress}
-	for _, domain := range l.searchDomains {
-		words = append(words, "dnssearch="+qemu.Escape(domain))
-	}
-	for _, port := range l.definition.Ports {
-		words = append(words, "hostfwd="+forwarding(port))
-	}
-	return strings.Join(words, ",")
-}
-
-// forwarding returns the rule of QEMU's network for a port of the Pod, which is that of the guest.
-func forwarding(port Port) string { return fmt.Sprintf("%s-:%d", listening(port), port.Port) }
-
-// listening returns the part of a rule that names it.
-func listening(port Port) string {
-	protocol, number, _ := strings.Cut(port.String(), "/")
-	return protocol + "::" + number
 }

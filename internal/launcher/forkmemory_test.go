@@ -100,7 +100,7 @@ func TestForksGoOnAsThemselves(t *testing.T) {
 		if got := m.says("hostname; echo $kept; cat /root/file"); got != name+" it-is-42 precious-1" {
 			t.Errorf("%s says %q", name, got)
 		}
-		if got := m.says("ip -4 addr show eth0 | grep -o 'inet [0-9.]*'"); got != "inet "+guestAddress {
+		if got := m.says("ip -4 addr show eth0 | grep -o 'inet [0-9.]*'"); got != "inet "+guestAddress.String() {
 			t.Errorf("it has the address %q", got)
 		}
 		key := m.says("md5sum $key")

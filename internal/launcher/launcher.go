@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/network"
 )
 
 // Dirs are the folders of a machine.
@@ -60,8 +61,8 @@ type launcher struct {
 
 	// changing is held while the running machine is changed.
 	changing sync.Mutex
-	// ports are those that are reached at the address of the Pod.
-	ports []Port
+	// network is the switch of the machine.
+	network *network.Client
 
 	// takes are the copies of its disks for snapshots.
 	takes sync.WaitGroup
@@ -74,7 +75,7 @@ func Run(ctx context.Context, definition Definition, dirs Dirs, console *os.File
 }
 
 func newLauncher(definition Definition, dirs Dirs, console *os.File, messages io.Writer) *launcher {
-	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages, ports: definition.Ports}
+	l := &launcher{definition: definition, dirs: dirs, ready: newReadiness(), access: &access{dirs: dirs}, console: console, messages: messages}
 	l.access.monitor = l.monitor
 	return l
 }
@@ -93,6 +94,7 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	probes.Handle(ReadyPath, l.ready)
 	mux.Handle(ReadyPath, l.ready)
 	l.access.register(mux)
+	mux.HandleFunc("POST "+DialPath, l.access.guard(l.dial))
 	mux.HandleFunc("POST "+GuestPath, l.access.guard(l.ready.serveGuest))
 	mux.HandleFunc("POST "+SleepPath, l.access.guard(l.serveSleep))
 	mux.HandleFunc("POST "+MemoryPath, l.access.guard(l.serveMemory))
@@ -126,6 +128,11 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	} else {
 		defer stopTakes()
 	}
+	stopNetwork, err := l.serveNetwork()
+	if err != nil {
+		return Ended{Cause: CauseStartFailed, Message: err.Error()}
+	}
+	defer stopNetwork()
 	return l.run(ctx, config)
 }
 

@@ -311,9 +311,16 @@ func TestCheckKVM(t *testing.T) {
 }
 
 func TestNetwork(t *testing.T) {
-	l := &launcher{searchDomains: searchDomains("nameserver 1.2.3.4\nsearch a.b c\n")}
-	l.definition.Ports = []Port{{Port: 22}, {Port: 53, UDP: true}}
-	if got, want := l.network(), "user,id=net,ipv6=off,net=10.0.2.0/24,dhcpstart=10.0.2.15,dnssearch=a.b,dnssearch=c,hostfwd=tcp::22-:22,hostfwd=udp::53-:53"; got != want {
-		t.Errorf("got %s, want %s", got, want)
+	l := &launcher{searchDomains: searchDomains("nameserver 1.2.3.4\nsearch a.b c\n"), definition: Definition{UID: uid, Namespace: "default"}}
+	config := l.networkConfig([]Port{{Port: 22}, {Port: 53, UDP: true}})
+	if err := config.Validate(); err != nil || !slices.Equal(config.Search, []string{"a.b", "c"}) {
+		t.Errorf("names are searched in %q; %v", config.Search, err)
+	}
+	var got []string
+	for _, port := range config.Machines[0].Ports {
+		got = append(got, fmt.Sprintf("%s %s to %d", port.Protocol, port.Host, port.GuestPort))
+	}
+	if want := []string{"TCP 0.0.0.0:22 to 22", "UDP 0.0.0.0:53 to 53"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -59,45 +59,17 @@ func (l *launcher) servePorts(w http.ResponseWriter, r *http.Request) {
 	}
 	l.changing.Lock()
 	defer l.changing.Unlock()
-	monitor := l.monitor()
-	if monitor == nil {
+	if l.guest() == nil {
 		http.Error(w, errNoGuest.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	refused, err := l.setPorts(r.Context(), monitor, wanted)
+	refused, err := l.setPorts(r.Context(), wanted)
 	switch {
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 	case refused != "":
 		http.Error(w, refused, http.StatusBadGateway)
 	}
-}
-
-// setPorts changes the ports. Connections of those that are removed go on. refused is why QEMU does not listen at one.
-func (l *launcher) setPorts(ctx context.Context, monitor *qmp.Client, wanted []Port) (refused string, err error) {
-	var kept []Port
-	for i, port := range l.ports {
-		if slices.Contains(wanted, port) {
-			kept = append(kept, port)
-			continue
-		}
-		if _, err := human(ctx, monitor, "hostfwd_remove net "+listening(port)); err != nil {
-			l.ports = append(kept, l.ports[i:]...)
-			return "", err
-		}
-	}
-	l.ports = kept
-	for _, port := range wanted {
-		if slices.Contains(l.ports, port) {
-			continue
-		}
-		refused, err := human(ctx, monitor, "hostfwd_add net "+forwarding(port))
-		if err != nil || refused != "" {
-			return refused, err
-		}
-		l.ports = append(l.ports, port)
-	}
-	return "", nil
 }
 
 // servePower serves the wish that the machine is paused, or runs.

@@ -25,9 +25,6 @@ const (
 	exitTimeout = 5 * time.Second
 	// usualBoot is how long the default guest usually needs to boot, also if the Pod has little of a processor.
 	usualBoot = 30 * time.Second
-	// hardwareAddress is the hardware address that QEMU gives all machines. A guest that goes on as another machine keeps it: the network
-	// that QEMU loads with the memory knows the address 10.0.2.15, which the ports lead to, as that of this card.
-	hardwareAddress = "52:54:00:12:34:56"
 )
 
 // notAnswering is why nothing is known of a guest.

@@ -78,8 +78,10 @@ func (m *machine) fill(disk string, with byte) {
 			continue
 		}
 		for _, command := range []string{fmt.Sprintf("write -P %d 0 256k", with), "flush"} {
-			output, err := human(m.Context(), monitor, fmt.Sprintf("qemu-io -d %s/virtio-backend %q", path, command))
-			if err != nil || output != "" {
+			var output string
+			line := fmt.Sprintf("qemu-io -d %s/virtio-backend %q", path, command)
+			err := monitor.Run(m.Context(), "human-monitor-command", map[string]any{"command-line": line}, &output)
+			if output = strings.TrimSpace(output); err != nil || output != "" {
 				m.Fatalf("%s to the disk %s: %s, %v", command, disk, output, err)
 			}
 		}

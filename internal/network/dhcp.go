@@ -3,6 +3,7 @@ package network
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"net"
 	"net/netip"
 	"strings"
@@ -80,6 +81,8 @@ type lease struct {
 	gateway         netip.Addr
 	identity        identity
 	namespaceDomain string
+	// search are the domains in which the machine looks names up.
+	search []string
 }
 
 // answer returns the reply to a message of the machine, and whether it grants the address. It returns nil for messages that
@@ -143,13 +146,23 @@ func (l *lease) message(request []byte, kind byte) []byte {
 		option(optionDNS, gateway[:]...)
 		option(optionMTU, mtu>>8, mtu&0xff)
 		option(optionDomain, []byte(l.namespaceDomain)...)
-		option(optionSearch, append(encodeName(l.namespaceDomain), encodeName(Zone)...)...)
+		option(optionSearch, encodeSearch(l.search)...)
 	}
 	b = append(b, optionEnd)
 	for len(b) < dhcpMinimumLength {
 		b = append(b, optionPad)
 	}
 	return b
+}
+
+// encodeSearch writes domains, as many as an option takes.
+func encodeSearch(domains []string) (value []byte) {
+	for _, domain := range domains {
+		if name := encodeName(domain); len(value)+len(name) <= math.MaxUint8 {
+			value = append(value, name...)
+		}
+	}
+	return value
 }
 
 // replyAddr returns where a reply goes. RFC 2131 4.1: to the address that the client has, by broadcast if it asks for that or

@@ -85,7 +85,7 @@ func TestDHCP(t *testing.T) {
 
 func TestDHCPMessagesThatNeedNoAnswer(t *testing.T) {
 	own := identity{mac: [macLen]byte{2, 0, 0, 0, 0, 1}, addr: netip.MustParseAddr("10.77.1.2")}
-	l := lease{prefix: netip.MustParsePrefix("10.77.1.0/24"), gateway: netip.MustParseAddr("10.77.1.1"), identity: own, namespaceDomain: "one.vm.internal"}
+	l := lease{prefix: netip.MustParsePrefix("10.77.1.0/24"), gateway: netip.MustParseAddr("10.77.1.1"), identity: own, namespaceDomain: "one.vm.internal", search: []string{"one.vm.internal", Zone}}
 	for name, message := range map[string][]byte{
 		"release":                 dhcpMessage(own.mac, 7),
 		"decline":                 dhcpMessage(own.mac, 4),

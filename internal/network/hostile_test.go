@@ -80,7 +80,7 @@ func TestInspect(t *testing.T) {
 // FuzzInspect: whatever passes the filter is handled without a crash, and has the machine's own addresses.
 func FuzzInspect(f *testing.F) {
 	own := identity{mac: [macLen]byte{0x52, 0x54, 0, 0, 1, 2}, addr: netip.MustParseAddr("10.77.1.2")}
-	l := lease{prefix: netip.MustParsePrefix("10.77.1.0/24"), gateway: netip.MustParseAddr("10.77.1.1"), identity: own, namespaceDomain: "one.vm.internal"}
+	l := lease{prefix: netip.MustParsePrefix("10.77.1.0/24"), gateway: netip.MustParseAddr("10.77.1.1"), identity: own, namespaceDomain: "one.vm.internal", search: []string{"one.vm.internal", Zone}}
 	f.Add(dhcpFrame(own.mac, netip.IPv4Unspecified(), dhcpMessage(own.mac, dhcpDiscover)))
 	f.Add(appendARP(appendEthernet(nil, broadcastMAC, own.mac, etherARP), arpRequest, own.mac, own.addr, own.mac, own.addr))
 	f.Add(appendUDP(appendEthernet(nil, gatewayMAC, own.mac, etherIPv4), netip.AddrPortFrom(own.addr, 1), netip.AddrPortFrom(l.gateway, portDNS), questionFor("a.", 1)))

@@ -30,9 +30,11 @@ type Config struct {
 	Namespace string `json:"namespace"`
 	// Prefix has the addresses of the network, at least a /29. The first one is the gateway's and the DNS server's. It
 	// cannot change while the process runs.
-	Prefix   netip.Prefix `json:"prefix"`
-	Egress   Egress       `json:"egress"`
-	Machines []Machine    `json:"machines,omitempty"`
+	Prefix netip.Prefix `json:"prefix"`
+	Egress Egress       `json:"egress"`
+	// Search are the domains in which machines look names up; empty means those of the network.
+	Search   []string  `json:"search,omitempty"`
+	Machines []Machine `json:"machines,omitempty"`
 	// Peers are the other networks of this host. Without an entry, nothing of that network is reached, and nothing of it
 	// reaches this one.
 	Peers []Peer `json:"peers,omitempty"`

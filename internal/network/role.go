@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/keelson-dev/keelson/internal/sandbox"
@@ -35,6 +36,12 @@ func Confined(connect ...string) (path string, argv []string) {
 	return spec.Command("/proc/self/exe", ".")
 }
 
+// gcPercent and memoryLimit keep the process small. The limit is a soft one, which only makes collections more frequent.
+const (
+	gcPercent   = 50
+	memoryLimit = 96 << 20
+)
+
 // Role does nothing and returns at once, unless this program was started with Command. Then it serves the network and ends
 // the program. It must run before anything else: package role does that.
 func Role() {
@@ -49,6 +56,8 @@ func Role() {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", Name, err)
 		syscall.Exit(1)
 	}
+	debug.SetGCPercent(gcPercent)
+	debug.SetMemoryLimit(memoryLimit)
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := Serve(ctx, Options{Directory: os.Args[1], Log: os.Stderr})
 	stop()

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,9 +28,6 @@ type Options struct {
 const (
 	lockFile = "lock"
 
-	// gcPercent and memoryLimit keep the process small. The limit is a soft one, which only makes collections more frequent.
-	gcPercent   = 50
-	memoryLimit = 96 << 20
 
 	// settleTime is when most of what is needed only once has been done. After that, unused pages are given back every
 	// shedTime.
@@ -74,8 +70,6 @@ func readConfig(directory string) (Config, error) {
 // Serve is the switch: it serves the network that is configured in its directory until the context ends. It fails if the
 // configuration cannot be read, or another process serves the directory.
 func Serve(ctx context.Context, options Options) error {
-	debug.SetGCPercent(gcPercent)
-	debug.SetMemoryLimit(memoryLimit)
 	unlock, err := lock(options.Directory)
 	if err != nil {
 		return err

@@ -280,7 +280,7 @@ func (s *netswitch) announce(t *table, added *port) {
 func (s *netswitch) answerDHCP(t *table, p *port, content []byte) {
 	packet, _ := parseIPv4(content) // the filter has parsed it
 	_, _, request, _ := packet.udp()
-	l := lease{prefix: t.config.Prefix, gateway: t.gateway, identity: p.identity, namespaceDomain: t.domain}
+	l := lease{prefix: t.config.Prefix, gateway: t.gateway, identity: p.identity, namespaceDomain: t.domain, search: t.search()}
 	reply, granted := l.answer(request)
 	if reply == nil {
 		return

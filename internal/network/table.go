@@ -110,3 +110,11 @@ func (s *netswitch) permitted(t *table, machine *Machine, one *flow) bool {
 		return true
 	}
 }
+
+// search returns the domains in which machines look names up.
+func (t *table) search() []string {
+	if len(t.config.Search) > 0 {
+		return t.config.Search
+	}
+	return []string{t.domain, Zone}
+}

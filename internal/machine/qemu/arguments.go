@@ -125,9 +125,6 @@ func (c *Config) network(h handles) []string {
 	// The switch of the namespace connects to the machine. This way round it may come back at any time: QEMU takes the next connection
 	// when the previous one has ended.
 	backend, card := fmt.Sprintf("stream,id=net,server=on,addr.type=fd,addr.str=%d", h.network), "virtio-net-pci,netdev=net,romfile="
-	if c.Network != "" {
-		backend = c.Network
-	}
 	if c.MAC != "" {
 		card += ",mac=" + c.MAC
 	}

@@ -45,9 +45,8 @@ type Config struct {
 	LogFD int
 	// Held are descriptors of the caller that QEMU keeps open until it ends.
 	Held []int
-	// Network are the words of -netdev for the network card; empty means that a switch connects to NetworkSocket. MAC is the hardware
-	// address; empty means that of QEMU.
-	Network, MAC string
+	// MAC is the hardware address of the network card, to whose NetworkSocket a switch connects; empty means that of QEMU.
+	MAC string
 	// Root is the root disk; nil means none. Seed is the file of the seed; empty means none. Disks are the others.
 	Root  *Disk
 	Seed  string
@@ -126,9 +125,6 @@ func (c *Config) Shape() string {
 	bare := *c
 	bare.Disks, bare.Saved, bare.Memory, bare.Cmdline, bare.Version, bare.Halted = nil, nil, "", "", "", false
 	bare.Held = nil
-	if bare.Network != "" {
-		bare.Network = "user,id=net"
-	}
 	sum := sha256.Sum256([]byte(strings.Join(bare.Arguments(), "\x00")))
 	return hex.EncodeToString(sum[:])
 }

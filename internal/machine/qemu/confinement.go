@@ -22,10 +22,6 @@ func (c *Config) Confinement() *sandbox.Spec {
 
 func (c *Config) confinement() (*sandbox.Spec, handles) {
 	spec := &sandbox.Spec{User: c.User, Read: append([]string{"/sys/devices/system"}, c.Programs...), WorkDir: "/", NoConnect: true}
-	if c.Network != "" {
-		spec.Network, spec.NoConnect = true, false
-		spec.Read = append(spec.Read, "/etc/resolv.conf")
-	}
 	var h handles
 	for _, fd := range c.Held {
 		spec.Inherit(fd)
@@ -69,7 +65,7 @@ func (c *Config) confinement() (*sandbox.Spec, handles) {
 	}
 	h.monitor, h.human = spec.Listen(MonitorSocket), spec.Listen(HumanSocket)
 	h.console, h.agent = spec.Listen(ConsoleSocket), spec.Listen(AgentSocket)
-	if !c.Template && c.Network == "" {
+	if !c.Template {
 		h.network = spec.Listen(NetworkSocket)
 	}
 	if c.KVM {

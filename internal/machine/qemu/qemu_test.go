@@ -49,15 +49,14 @@ func TestConfinement(t *testing.T) {
 	}, h, cmp.AllowUnexported(handles{})); diff != "" {
 		t.Errorf("descriptors (-want +got):\n%s", diff)
 	}
-	// In a Pod, QEMU has the network of the Pod, the console of its container, and the locks of its volumes.
-	c.Network, c.Log, c.LogFD, c.Held = "user,id=net", "", 3, []int{4}
-	want.Inherited, want.Files, want.Network, want.NoConnect = []int{4, 3}, files[1:], true, false
-	want.Sockets, want.Read = want.Sockets[:4], append(want.Read, "/etc/resolv.conf")
+	// In a Pod, QEMU has the console of its container, and the locks of its volumes.
+	c.Log, c.LogFD, c.Held = "", 3, []int{4}
+	want.Inherited, want.Files = []int{4, 3}, files[1:]
 	got, h = c.confinement()
 	if diff := cmp.Diff(&want, got); diff != "" {
 		t.Errorf("in a Pod (-want +got):\n%s", diff)
 	}
-	if h.log != 101 || h.root != 102 || h.agent != 113 || h.network != 0 {
+	if h.log != 101 || h.root != 102 || h.agent != 113 {
 		t.Errorf("in a Pod the descriptors are %+v", h)
 	}
 }
