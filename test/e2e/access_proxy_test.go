@@ -58,7 +58,7 @@ rules: [{apiGroups: [access.cloudnative.tw], resources: [clusters/proxy], verbs:
 	}
 	s.kubectl(t, "patch", "cluster", cluster, "--type=merge", "-p", `{"spec":{"running":false}}`)
 	s.wait(t, "jsonpath={.status.phase}=Stopped", "cluster/"+cluster)
-	if result := s.Run(t, through("get", "nodes")...); !strings.Contains(result.Stderr, "is not Ready") {
+	if result := s.Run(t, through("get", "nodes")...); !strings.Contains(result.Stderr, "its API cannot be reached now: The cluster is stopped") {
 		t.Errorf("a Cluster that is stopped: %+v", result)
 	}
 }
