@@ -54,6 +54,8 @@ type launcher struct {
 	// owner owns QEMU; nil while it does not run. silent means that QEMU was killed because it did not answer.
 	owner  atomic.Pointer[owner.Owner]
 	silent bool
+	// showing is held while its state is shown.
+	showing sync.Mutex
 	// powersOff means that the Pod is about to be deleted to power the machine off.
 	powersOff atomic.Bool
 	// memory is the saved memory that the machine goes on with; nil if it boots.

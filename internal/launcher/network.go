@@ -78,12 +78,10 @@ func (l *launcher) dialGuest(ctx context.Context, port uint16) (halfCloser, erro
 	}
 	conn, err := l.network.Dial(ctx, l.definition.UID, network.TCP, port)
 	switch {
-	case ctx.Err() != nil:
-		return nil, errors.New("the guest does not answer")
 	case errors.Is(err, network.ErrRefused):
 		return nil, errors.New("the guest refuses the connection")
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", errNoGuest, err)
+		return nil, fmt.Errorf("the guest does not answer: %w", err)
 	}
 	return conn.(halfCloser), nil //nolint:forcetypeassert // TCP connections are
 }

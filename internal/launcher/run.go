@@ -162,6 +162,8 @@ func (l *launcher) monitor() *qmp.Client {
 
 // showState tells kubelet, the manager and the log the state of the guest.
 func (l *launcher) showState() {
+	l.showing.Lock() // what is shown last is what was seen last
+	defer l.showing.Unlock()
 	state := l.owner.Load().State()
 	why := state.Message
 	if state.Silent {

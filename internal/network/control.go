@@ -2,7 +2,6 @@ package network
 
 import (
 	"bufio"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,9 +117,9 @@ func (c *control) connect(w http.ResponseWriter, r *http.Request, p *port, one *
 	defer c.s.giveConnection(of)
 	inside, err := c.s.dialGuestPort(r.Context(), p, protocol, uint16(number))
 	if err != nil {
-		code := http.StatusBadGateway
-		if errors.Is(err, context.DeadlineExceeded) {
-			code = http.StatusGatewayTimeout
+		code := http.StatusGatewayTimeout // it does not answer
+		if errors.Is(err, ErrRefused) {
+			code = http.StatusBadGateway
 		}
 		http.Error(w, fmt.Sprintf("connect to %s port %d/%s: %v", p.addr, number, protocol, err), code)
 		return
