@@ -28,7 +28,6 @@ type Options struct {
 const (
 	lockFile = "lock"
 
-
 	// settleTime is when most of what is needed only once has been done. After that, unused pages are given back every
 	// shedTime.
 	settleTime = 3 * time.Second
