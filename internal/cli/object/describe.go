@@ -47,7 +47,7 @@ func (k Kind[T]) NewDescribe(flags *target.Flags, short string) *cobra.Command {
 					return err
 				}
 				if !first {
-					fmt.Fprint(cmd.OutOrStdout(), "\n\n") //nolint:errcheck // the next line has the error
+					fmt.Fprint(cmd.OutOrStdout(), "\n\n")
 				}
 				first = false
 				return k.describe(cmd.OutOrStdout(), found, events, time.Now())

@@ -17,9 +17,7 @@ import (
 func newSnapshot(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
 	var output object.Output
-	var name string
-	var memory bool
-	var allowed []string
+	name, memory, allowed := "", false, []string(nil)
 	cmd := &cobra.Command{
 		Use:   "snapshot NAME",
 		Short: "Take, list and delete snapshots of machines",
