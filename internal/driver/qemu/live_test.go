@@ -10,11 +10,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // ask runs a monitor command on the machine of the test.
@@ -205,7 +205,7 @@ func testDiskFull(t *testing.T, node, file, target string) {
 	w.remove()
 }
 
-// A machine that a full disk of the host has halted cannot power off, so it is stopped without waiting for that.
+// A machine that a full disk of the host has halted has its grace period, as in a Pod: if there is room by then, it powers off.
 func TestLongStoppedWhileDiskIsFull(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
@@ -215,7 +215,7 @@ func TestLongStoppedWhileDiskIsFull(t *testing.T) {
 	w.fullFor(1000, qemu.DiskNode(qemu.RootDisk), qemu.DiskFileNode(qemu.RootDisk))
 	w.typed("dd if=/dev/urandom of=/root/data bs=65536 count=1; sync")
 	w.eventually("it is halted", isHalted)
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 2*harness.WaitTimeout))
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 2*time.Second))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.remove()
 }
