@@ -119,7 +119,10 @@ func (o *Owner) Load(ctx context.Context, load func(context.Context, *qmp.Client
 		result = Failed
 	}
 	o.finish(result, err)
-	if awaitErr := o.Await(o.ctx, func(s State) bool { return s.Phase != Starting && s.Phase != Loading }); err == nil {
+	waiting, cancel := context.WithTimeout(o.ctx, savedmemory.Timeout)
+	defer cancel()
+	awaitErr := o.Await(waiting, func(s State) bool { return s.Phase != Starting && s.Phase != Loading && (s.Phase != Running || s.Runs) })
+	if err == nil {
 		err = awaitErr
 	}
 	if phase := o.Record().Phase; err == nil && (phase == Ended || phase == Asleep) {
