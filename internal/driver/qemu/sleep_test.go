@@ -345,7 +345,7 @@ func TestQEMUDiesDuringSleepAndWake(t *testing.T) {
 		w := newFixture(t)
 		machine := w.firmware()
 		w.run(machine)
-		at.set("sleep recorded", func() { w.kill(t, uid) })
+		at.set("memory kept", func() { w.kill(t, uid) })
 		w.sleeps()
 		at.clear()
 		if w.wakes(machine); !w.wasWoken() {

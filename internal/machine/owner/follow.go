@@ -31,8 +31,8 @@ func (o *Owner) follow() {
 		if time.Since(answered) > monitorTimeout {
 			o.setSilent(true)
 		}
-		if phase := o.Record().Phase; phase == Starting || phase == Loading {
-			_ = o.decide(nil, false) // the work may have ended
+		if o.hasWorked() {
+			_ = o.decide(nil, false) // also if QEMU does not answer
 		}
 		wait := pause
 		if errors.Is(err, qmp.ErrFlood) {
@@ -51,6 +51,13 @@ func (o *Owner) follow() {
 		}
 		pause = min(2*pause, lastDialPause)
 	}
+}
+
+// hasWorked reports whether the work of the phase has ended.
+func (o *Owner) hasWorked() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.work != NoWork && o.work != Pending
 }
 
 // dial connects to the monitor, and verifies that it is that of the machine.
