@@ -347,17 +347,18 @@ func (m *machine) recordEnd(status process.Status) {
 	run := runName(status)
 	m.def.Ended = endOf(status)
 	m.def.Ended.Run = run
-	if ended := m.def.Owner.Ended; ended != nil {
+	ended, isRequested := m.def.Owner.Ended, m.def.StopRun == run
+	isLost := ended != nil && ended.Cause == owner.CauseMemoryLost
+	switch {
+	case isRequested && m.def.Unsaved != "":
+		m.def.Ended.Cause, m.def.Ended.Message = backend.CauseMemoryLost, m.def.Unsaved
+	case isRequested && !isLost:
+		m.def.Ended.Cause, m.def.Ended.Message = backend.CauseRequested, ""
+	case ended != nil:
 		m.def.Ended.Cause, m.def.Ended.Message, m.def.Ended.At = backend.Cause(ended.Cause), ended.Message, ended.At
 	}
 	if m.def.Owner.Phase != owner.Asleep {
 		m.def.Owner = owner.Record{BootTime: m.def.Owner.BootTime}
-	}
-	if m.def.StopRun == run {
-		m.def.Ended.Cause, m.def.Ended.Message = backend.CauseRequested, ""
-		if m.def.Unsaved != "" {
-			m.def.Ended.Cause, m.def.Ended.Message = backend.CauseMemoryLost, m.def.Unsaved
-		}
 	}
 	m.def.Unsaved = ""
 	m.def.Ended.StartedAt = status.StartedAt

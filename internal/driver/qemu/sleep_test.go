@@ -268,7 +268,9 @@ func TestLongUnusableMemory(t *testing.T) {
 			test.spoil(w)
 			w.open()
 			w.do(w.driver.Start(t.Context(), machine))
-			server := w.eventually("it is off", is(backend.StateStopped))
+			server := w.eventually("it is off, and nothing is left to do", func(s *backend.Server) bool {
+				return s.State == backend.StateStopped && s.Task == backend.TaskNone
+			})
 			if server.Ended == nil || server.Ended.Cause != backend.CauseMemoryLost || !strings.Contains(server.Ended.Message, test.says) {
 				t.Errorf("it ended as %+v, want %q", server.Ended, test.says)
 			}

@@ -28,20 +28,22 @@ func (m *machine) wake(ctx context.Context) error {
 	if err == nil || ctx.Err() != nil {
 		return err // the next manager ends a QEMU that does not run the guest
 	}
-	m.mu.Lock()
-	isUsed := m.def.Asleep == nil
-	m.mu.Unlock()
-	if isUsed {
+	why := (*savedmemory.UnusableError)(nil)
+	isUnusable, isAsleep := errors.As(err, &why), m.savedMemory() != nil
+	if !isUnusable && !isAsleep { // its memory is used
 		return err
 	}
 	if endErr := m.endQEMU(ctx); endErr != nil {
 		return errors.Join(err, endErr)
 	}
-	if why := (*savedmemory.UnusableError)(nil); errors.As(err, &why) {
-		m.d.options.Log.Info("The saved memory of a machine cannot be used; the machine boots from its disk", "machine", m.id.UID, "why", why.Why)
-		return m.discardMemory(backend.CauseMemoryLost, why.Why)
+	if !isUnusable {
+		return fmt.Errorf("wake the machine: %w", err)
 	}
-	return fmt.Errorf("wake the machine: %w", err)
+	m.d.options.Log.Info("The saved memory of a machine cannot be used; the machine boots from its disk", "machine", m.id.UID, "why", why.Why)
+	if !isAsleep { // the owner of QEMU has discarded it
+		return nil
+	}
+	return m.discardMemory(backend.CauseMemoryLost, why.Why)
 }
 
 // load starts QEMU, gives it the saved memory, and lets the machine go on. Until the record says that the memory is used,

@@ -32,11 +32,17 @@ type Copied struct {
 // CopyDisks copies disks, and the memory if that is wanted, as they are at one moment: before the guest changes a part of a disk that is
 // not copied yet, QEMU copies that part. The guest runs meanwhile, unless its memory is wanted.
 func (o *Owner) CopyDisks(ctx context.Context, c Copy) (copied Copied, err error) {
-	ctx, end, err := o.beginWork(ctx, nil)
+	end, err := o.takeTurn(ctx)
 	if err != nil {
 		return copied, err
 	}
 	defer end()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if err := o.setInterrupt(cancel); err != nil {
+		return copied, err
+	}
+	defer func() { _ = o.setInterrupt(nil) }() // that never fails
 	defer func() {
 		if cause := context.Cause(ctx); err != nil && cause != nil {
 			err = cause
@@ -84,6 +90,18 @@ func (o *Owner) CopyDisks(ctx context.Context, c Copy) (copied Copied, err error
 		copied.Memory, copied.At, err = o.copyMemory(ctx, conn, disks, memory, c.Progress)
 	}
 	return copied, err
+}
+
+// setInterrupt sets what ends the copy that there is; nil if there is none. It fails if a sleep waits: QEMU does not write its memory while
+// it copies disks.
+func (o *Owner) setInterrupt(interrupt context.CancelCauseFunc) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if interrupt != nil && o.sleeps > 0 {
+		return errFallsAsleep
+	}
+	o.interrupt = interrupt
+	return nil
 }
 
 // copyMemory halts the machine, copies what has changed on its disks since they were copied, saves its memory, and lets it go on. at is the

@@ -83,6 +83,7 @@ func (o *Owner) dial() (*qmp.Client, error) {
 func (o *Owner) followMonitor(conn *qmp.Client) error {
 	o.setMonitor(conn)
 	check, boot, press := time.NewTicker(CheckInterval), time.NewTicker(bootInterval), time.NewTimer(pressInterval)
+	press.Stop() // until it is to be off
 	defer check.Stop()
 	defer boot.Stop()
 	defer press.Stop()

@@ -35,7 +35,10 @@ type Saver struct {
 
 // Sleep saves the memory of the machine, whose QEMU ends then. If it fails, the machine is as it was.
 func (o *Owner) Sleep(ctx context.Context, s Saver) error {
-	ctx, end, err := o.beginWork(ctx, errFallsAsleep)
+	o.countSleeps(1)
+	defer o.countSleeps(-1)
+	o.interruptWork(errFallsAsleep)
+	end, err := o.takeTurn(ctx)
 	if err != nil {
 		return err
 	}
@@ -193,32 +196,23 @@ func (o *Owner) awaitMonitor(ctx context.Context) (*qmp.Client, error) {
 	}
 }
 
-// beginWork waits for the turn of a copy, or of a sleep. With interrupt, it ends the copy that there is. The context ends if this one is
-// interrupted.
-func (o *Owner) beginWork(ctx context.Context, interrupt error) (working context.Context, end func(), err error) {
-	if interrupt != nil {
-		o.interruptWork(interrupt)
-	}
-	select {
-	case o.working <- struct{}{}:
-	case <-o.done:
-		return nil, nil, ErrNotOn
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	}
-	working, cancel := context.WithCancelCause(ctx)
+// countSleeps counts those who wait to save the memory, or save it.
+func (o *Owner) countSleeps(more int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if interrupt == nil { // a sleep is not interrupted
-		o.interrupt = cancel
+	o.sleeps += more
+}
+
+// takeTurn waits for the turn of a copy, or of a sleep. end ends it.
+func (o *Owner) takeTurn(ctx context.Context) (end func(), err error) {
+	select {
+	case o.working <- struct{}{}:
+		return func() { <-o.working }, nil
+	case <-o.done:
+		return nil, ErrNotOn
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return working, func() {
-		o.mu.Lock()
-		o.interrupt = nil
-		o.mu.Unlock()
-		cancel(nil)
-		<-o.working
-	}, nil
 }
 
 // interruptWork ends the copy that there is because of a reason.
@@ -253,7 +247,10 @@ func (o *Owner) enterWork(ctx context.Context, phase Phase) (*qmp.Client, error)
 	if err != nil {
 		return nil, err
 	}
-	return o.awaitMonitor(ctx)
+	if conn, err = o.awaitMonitor(ctx); err != nil {
+		return nil, o.leaveWork(phase, err)
+	}
+	return conn, nil
 }
 
 // forgetWork ends the wait for a phase. It reports whether the machine is not in it.

@@ -96,8 +96,9 @@ type Owner struct {
 	// workError is why the work has failed, and memory is what it has saved.
 	workError error
 	memory    *savedmemory.Memory
-	// interrupt ends the work.
+	// interrupt ends the copy that there is. While sleeps is not 0, none begins.
 	interrupt context.CancelCauseFunc
+	sleeps    int
 	// over is how the guest has ended, if it has.
 	over End
 	// full are the disks that could not be written, and pressed is when the power button was pressed.
