@@ -153,7 +153,11 @@ func TestSchedulesAreReadAlike(t *testing.T) {
 		{text: "@daily 5"}, {text: "@Daily"}, {text: "* * * *"}, {text: "* * * * * * *"}, {text: "61 * * * *"}, {text: "60 * * * * *"}, {text: "* 24 * * *"},
 		{text: "* * 0 * *"}, {text: "* * 32 * *"}, {text: "* * * 0 *"}, {text: "* * * 13 *"}, {text: "* * * * 8"}, {text: "* * * * FOO"}, {text: "* * * MON *"},
 		{text: "a * * * *"}, {text: "*/0 * * * *"}, {text: "*/x * * * *"}, {text: "1, * * * *"}, {text: ",1 * * * *"}, {text: "1-2-3 * * * *"}, {text: "-1 * * * *"},
-		{text: "* * L * *"}, {text: "* * 15W * *"}, {text: "* * * * 5#2"}, {text: "H(5) * * * *"}, {text: "H() * * * *"}, {text: "h * * * *"},
+		{text: "* * L * *"}, {text: "* * l-3,L-030W,lW * *"}, {text: "* * 1,15W,31w * *"}, {text: "* * * * 5#2,7L,fril,MON#5"}, {text: "0 * * L * 5L"},
+		{text: "* * L-0 * *"}, {text: "* * L-31 * *"}, {text: "* * 32W * *"}, {text: "* * 0W * *"}, {text: "* * W * *"}, {text: "* * WL * *"}, {text: "* * LW-3 * *"}, {text: "* * 1-15W * *"}, {text: "* * L/2 * *"},
+		{text: "* * L-1-2 * *"}, {text: "* * * * L"}, {text: "* * * * 5#0"}, {text: "* * * * 5#6"}, {text: "* * * * 5#05"}, {text: "* * * * #2"}, {text: "* * * * 5#"}, {text: "* * * * 5#2#1"}, {text: "* * * * 1-5L"},
+		{text: "* * * * 5L/2"}, {text: "* * * * 5W"}, {text: "* * * * 8L"}, {text: "* * 5L * *"}, {text: "* * 1#2 * *"}, {text: "* L * * *"}, {text: "15W * * * *"}, {text: "0~30 * * * *"},
+		{text: "H(5) * * * *"}, {text: "H() * * * *"}, {text: "h * * * *"},
 		{text: "TZ=UTC * * * * *"}, {text: "CRON_TZ=Europe/Berlin 0 0 * * *"}, {text: "**/5 * * * *"}, {text: "00000 * * * *"},
 		{text: "30-10 * * * *", lenient: true}, {text: "H/61 * * * *", lenient: true}, {text: "@every 1500ms", lenient: true},
 	} {

@@ -11,7 +11,9 @@ const (
 	space    = `[ \t\r\n]`
 	notSpace = `[^ \t\r\n]`
 	// step is a number from 1 to 9999 with up to four digits.
-	step = `(0{0,3}[1-9]|0{0,2}[1-9][0-9]|0?[1-9][0-9]{2}|[1-9][0-9]{3})`
+	step    = `(0{0,3}[1-9]|0{0,2}[1-9][0-9]|0?[1-9][0-9]{2}|[1-9][0-9]{3})`
+	dayDate = `(0{0,3}[1-9]|0{0,2}[12][0-9]|0{0,2}3[01])`
+	weekday = `(0{0,3}[0-7]|(?i:SUN|MON|TUE|WED|THU|FRI|SAT))`
 )
 
 // everyDuration matches @every with a duration of less than 290 years, which is the longest one that expressions know: the text of an error of
@@ -23,13 +25,15 @@ var fields = []struct {
 	name, allowed string
 	// value matches one value of up to four digits.
 	value string
+	// relative matches L, W and #, and forms are examples of them.
+	relative, forms string
 }{
-	{"day of week", "0 to 7 (0 and 7 are Sunday) or SUN to SAT", `(0{0,3}[0-7]|(?i:SUN|MON|TUE|WED|THU|FRI|SAT))`},
-	{"month", "1 to 12 or JAN to DEC", `(0{0,3}[1-9]|0{0,2}1[0-2]|(?i:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC))`},
-	{"day of month", "1 to 31", `(0{0,3}[1-9]|0{0,2}[12][0-9]|0{0,2}3[01])`},
-	{"hour", "0 to 23", `(0{0,3}[0-9]|0{0,2}1[0-9]|0{0,2}2[0-3])`},
-	{"minute", "0 to 59", `(0{0,3}[0-9]|0{0,2}[1-5][0-9])`},
-	{"second", "0 to 59", `(0{0,3}[0-9]|0{0,2}[1-5][0-9])`},
+	{"day of week", "0 to 7 (0 and 7 are Sunday) or SUN to SAT", weekday, weekday + `([Ll]|#[1-5])`, "5L, 2#1"},
+	{"month", "1 to 12 or JAN to DEC", `(0{0,3}[1-9]|0{0,2}1[0-2]|(?i:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC))`, "", ""},
+	{"day of month", "1 to 31", dayDate, `([Ll](-(0{0,3}[1-9]|0{0,2}[12][0-9]|0{0,2}30))?[Ww]?|` + dayDate + `[Ww])`, "L, L-3, LW, 15W"},
+	{"hour", "0 to 23", `(0{0,3}[0-9]|0{0,2}1[0-9]|0{0,2}2[0-3])`, "", ""},
+	{"minute", "0 to 59", `(0{0,3}[0-9]|0{0,2}[1-5][0-9])`, "", ""},
+	{"second", "0 to 59", `(0{0,3}[0-9]|0{0,2}[1-5][0-9])`, "", ""},
 }
 
 // scheduleRules are the validation rules for a schedule. They accept few schedules that
@@ -49,6 +53,11 @@ func scheduleRules() []apiextensionsv1.ValidationRule {
 	})
 	for after, field := range fields {
 		item := `([*?]|H(\(` + field.value + `-` + field.value + `\))?|` + field.value + `(-` + field.value + `)?)(/` + step + `)?`
+		others := "these"
+		if field.relative != "" {
+			item = `(` + item + `|` + field.relative + `)`
+			others = "these, or one of " + field.forms
+		}
 		list := item + `(,` + item + `)*`
 		before := `^` + space + `*` + strings.Repeat(notSpace+`+`+space+`+`, len(fields)-1-after)
 		optional := `^` + space + `*(` + notSpace + `+` + space + `+){0,1}` + strings.Repeat(notSpace+`+`+space+`+`, max(len(fields)-2-after, 0))
@@ -61,7 +70,7 @@ func scheduleRules() []apiextensionsv1.ValidationRule {
 		form := head + notSpace + `+` + rest
 		rules = append(rules, apiextensionsv1.ValidationRule{
 			Rule:    fmt.Sprintf(`self.contains('@') || !self.matches(%s) || self.matches(%s)`, quote(form), quote(head+list+rest)),
-			Message: fmt.Sprintf("the %s must be *, H, or %s, or a range, list or step of these", field.name, field.allowed),
+			Message: fmt.Sprintf("the %s must be *, H, or %s, or a range, list or step of %s", field.name, field.allowed, others),
 		})
 	}
 	return rules

@@ -19,6 +19,10 @@
 // runs on Mondays with an odd date, "0 0 1-31/2 * MON" on Mondays and on odd dates. "?" counts as
 // "*", and so does "H/n", which is "*/n" with another offset.
 //
+// L, W and # in the day fields have the meanings of Quartz: "L", "L-3", "LW", "15W", "5L" and "2#1", with the days of
+// the week of crontab(5). They restrict their field. A month without such a day has no run; "W" stays in its month. "L" alone is
+// refused as a day of the week: it is Saturday in Quartz, and the last Saturday of the month elsewhere.
+//
 // # Daylight saving
 //
 // [Once] is the rule of cron(8) of cronie. A schedule whose minute or hour begins with "*", "?" or

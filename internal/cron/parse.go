@@ -64,10 +64,10 @@ func parseFields(text, key string, words []token) (*Schedule, error) {
 		return nil, &ParseError{Text: shorten(text), Offset: last.offset, Message: fmt.Sprintf(
 			"has %d fields; must have 5 (minute, hour, day of month, month, day of week) or 6 (second before them)", n)}
 	}
-	sets, stars := [fieldCount]uint64{second: 1}, [fieldCount]bool{}
+	sets, stars, days := [fieldCount]uint64{second: 1}, [fieldCount]bool{}, relativeDays{}
 	for i, word := range words {
 		f := i + fieldCount - len(words)
-		p := fieldParser{&fieldRules[f], text, key}
+		p := fieldParser{&fieldRules[f], text, key, &days}
 		var err error
 		if sets[f], stars[f], err = p.field(word); err != nil {
 			return nil, err
@@ -81,6 +81,7 @@ func parseFields(text, key string, words []token) (*Schedule, error) {
 		dom:      uint32(sets[dayOfMonth]),
 		month:    uint16(sets[month]),
 		dow:      uint8(sets[dayOfWeek]),
+		relative: days,
 		eitherOf: !stars[dayOfMonth] && !stars[dayOfWeek],
 		wildcard: stars[minute] || stars[hour],
 	}
@@ -205,6 +206,7 @@ type fieldParser struct {
 	*fieldRule
 	text string // the whole schedule, for errors
 	key  string
+	days *relativeDays // where the day fields put L, W and #
 }
 
 func (p *fieldParser) errorf(at token, format string, args ...any) error {
@@ -212,8 +214,8 @@ func (p *fieldParser) errorf(at token, format string, args ...any) error {
 		Message: fmt.Sprintf(format, args...)}
 }
 
-// field parses a list of spans. It returns the set of values, with Sunday as 0, and whether the
-// field begins with "*" or an equivalent.
+// field parses a list. It returns the set of values, with Sunday as 0, without those of relativeDays,
+// and whether the field begins with "*" or an equivalent.
 func (p *fieldParser) field(t token) (bits uint64, star bool, err error) {
 	if n := strings.Count(t.text, ",") + 1; n > MaxEntries {
 		return 0, false, p.errorf(t, "has %d entries; must have at most %d", n, MaxEntries)
@@ -224,6 +226,12 @@ func (p *fieldParser) field(t token) (bits uint64, star bool, err error) {
 		item, rest, more = rest.cut(",")
 		if item.text == "" {
 			return 0, false, p.errorf(t, "has an empty list entry; must have *, H, or %s on both sides of a comma", p.allowed())
+		}
+		switch relative, err := p.relative(item); {
+		case err != nil:
+			return 0, false, err
+		case relative:
+			continue
 		}
 		s, err := p.span(item)
 		if err != nil {
@@ -337,20 +345,12 @@ func (p *fieldParser) value(t token) (int, error) {
 	switch {
 	case ok && v >= p.min && v <= p.max:
 		return v, nil
-	case isForeign(t.text):
-		return 0, p.errorf(t, "L, W, # and ~ are not supported; must be *, H, or %s", p.allowed())
+	case strings.Contains(t.text, "~"):
+		return 0, p.errorf(t, "random values are not supported; write H(a-b) for a value that is derived from the name")
+	case isMisplaced(t.text):
+		return 0, p.errorf(t, misplaced)
 	}
 	return 0, p.errorf(t, "must be %s", p.allowed())
-}
-
-// isForeign reports whether a value uses the syntax of other libraries: L, LW, 5L, 15W, MON#2 or
-// 0~30.
-func isForeign(text string) bool {
-	if strings.ContainsAny(text, "#~") {
-		return true
-	}
-	rest := strings.TrimLeft(text, "0123456789")
-	return rest != "" && strings.Trim(rest, "LWlw") == ""
 }
 
 // digits parses a decimal number of up to four digits, which is more than any field needs.

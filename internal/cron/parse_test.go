@@ -101,6 +101,9 @@ func TestParseErrors(t *testing.T) {
 		every       = `must be a single duration of whole seconds, at least 1s, such as "90s" or "1h30m"`
 		nickname    = "must be one of @yearly, @annually, @monthly, @weekly, @daily, @midnight, @hourly and @every DURATION, without other fields"
 		backwards   = "the range runs backwards; write the smaller value first, or two ranges: "
+		fromLast    = "the number of days after L must be from 1 to 30"
+		nth         = "the number after # must be from 1 to 5"
+		noWeekday   = "must have a day of the week before L or #, such as 5L for the last Friday and 2#1 for the first Tuesday"
 		hForms      = "H must be written H, H/n, H(a-b) or H(a-b)/n"
 	)
 	tests := []struct {
@@ -129,10 +132,30 @@ func TestParseErrors(t *testing.T) {
 		{"only a step", ParseError{"/5 * * * *", "minute", 0, "/5", "must have *, H, or 0 to 59 before the slash"}},
 		{"an open range", ParseError{"5- * * * *", "minute", 0, "5-", "a range must have two values, each 0 to 59"}},
 		{"a full name with an L", ParseError{"0 0 * jul-july *", "month", 10, "july", "must be 1 to 12 or JAN to DEC"}},
-		{"a weekday near a day, of other libraries", ParseError{"0 0 15W * *", "day of month", 4, "15W", "L, W, # and ~ are not supported; must be *, H, or 1 to 31"}},
-		{"the last day, of other libraries", ParseError{"0 0 L * *", "day of month", 4, "L", "L, W, # and ~ are not supported; must be *, H, or 1 to 31"}},
-		{"the second Monday, of other libraries", ParseError{"0 0 * * 1#2", "day of week", 8, "1#2", "L, W, # and ~ are not supported; must be *, H, or 0 to 7 (0 and 7 are Sunday) or SUN to SAT"}},
-		{"random values of cronie", ParseError{"0~30 * * * *", "minute", 0, "0~30", "L, W, # and ~ are not supported; must be *, H, or 0 to 59"}},
+		{"the last day in another field", ParseError{"0 L * * *", "hour", 2, "L", misplaced}},
+		{"a weekday near a day in another field", ParseError{"0 0 1 15W *", "month", 6, "15W", misplaced}},
+		{"an nth day of the week in another field", ParseError{"0 0 1#2 * *", "day of month", 4, "1#2", misplaced}},
+		{"a weekday near a day of the week", ParseError{"0 0 * * 5W", "day of week", 8, "5W", misplaced}},
+		{"a last day of the month by its date", ParseError{"0 0 5L * *", "day of month", 4, "5L", misplaced}},
+		{"W without a date", ParseError{"0 0 W * *", "day of month", 4, "W", misplaced}},
+		{"letters in the wrong order", ParseError{"0 0 WL * *", "day of month", 4, "WL", misplaced}},
+		{"W before the distance", ParseError{"0 0 LW-3 * *", "day of month", 4, "LW", misplaced}},
+		{"W with a step", ParseError{"0 0 15W/2 * *", "day of month", 4, "15W", misplaced}},
+		{"a range of W", ParseError{"0 0 1-15W * *", "day of month", 6, "15W", misplaced}},
+		{"a range of last days of the week", ParseError{"0 0 * * 1-5L", "day of week", 10, "5L", misplaced}},
+		{"the last day with a step", ParseError{"0 0 L/2 * *", "day of month", 4, "L", misplaced}},
+		{"no days before the last", ParseError{"0 0 L-0 * *", "day of month", 4, "L-0", fromLast}},
+		{"too many days before the last", ParseError{"0 0 1,L-31W * *", "day of month", 6, "L-31W", fromLast}},
+		{"an open distance", ParseError{"0 0 L- * *", "day of month", 4, "L-", fromLast}},
+		{"W near no date", ParseError{"0 0 32W * *", "day of month", 4, "32", "must be 1 to 31"}},
+		{"the last day of the week is ambiguous", ParseError{"0 0 * * L", "day of week", 8, "L", noWeekday}},
+		{"a number without a day of the week", ParseError{"0 0 * * MON,#2", "day of week", 12, "#2", noWeekday}},
+		{"the sixth Monday", ParseError{"0 0 * * MON#6", "day of week", 8, "MON#6", nth}},
+		{"the zeroth Monday", ParseError{"0 0 * * 1#0", "day of week", 8, "1#0", nth}},
+		{"Mondays without a number", ParseError{"0 0 * * 1#", "day of week", 8, "1#", nth}},
+		{"two numbers", ParseError{"0 0 * * 1#2#3", "day of week", 8, "1#2#3", nth}},
+		{"no such day of the week", ParseError{"0 0 * * 8#1", "day of week", 8, "8", "must be 0 to 7 (0 and 7 are Sunday) or SUN to SAT"}},
+		{"random values of cronie", ParseError{"0~30 * * * *", "minute", 0, "0~30", "random values are not supported; write H(a-b) for a value that is derived from the name"}},
 		{"H with a value", ParseError{"H5 * * * *", "minute", 0, "H5", hForms}},
 		{"H with one bound", ParseError{"H(5) * * * *", "minute", 0, "H(5)", hForms}},
 		{"H without the end", ParseError{"H(0-5 * * * *", "minute", 0, "H(0-5", hForms}},

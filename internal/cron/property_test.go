@@ -67,7 +67,8 @@ func wallOf(t time.Time) time.Time {
 }
 
 func slowMatch(s *Schedule, w time.Time) bool {
-	dom, dow := s.dom>>w.Day()&1 != 0, s.dow>>int(w.Weekday())&1 != 0
+	dom := s.dom>>w.Day()&1 != 0 || slowRelative(s, dayOfMonth, w)
+	dow := s.dow>>int(w.Weekday())&1 != 0 || slowRelative(s, dayOfWeek, w)
 	day := dom && dow
 	if s.eitherOf {
 		day = dom || dow
@@ -90,6 +91,9 @@ func slowExcluded(o Options, t time.Time) bool {
 func randomField(r *rand.Rand, f int) string {
 	rule := &fieldRules[f]
 	value := func() int { return rule.min + r.IntN(rule.last-rule.min+1) }
+	if (f == dayOfMonth || f == dayOfWeek) && r.IntN(4) == 0 {
+		return randomRelative(r, f)
+	}
 	switch r.IntN(8) {
 	case 0, 1:
 		return "*"

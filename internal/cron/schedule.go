@@ -20,6 +20,8 @@ type Schedule struct {
 	dom    uint32
 	month  uint16
 	dow    uint8 // Sunday is bit 0 only
+	// relative has the days of L, W and #, which match besides dom and dow.
+	relative relativeDays
 	// eitherOf means that a day matches if its day of month or its day of week matches.
 	eitherOf bool
 	// wildcard schedules follow real time when the clocks change.
@@ -222,25 +224,37 @@ func (s *Schedule) daysIn(c calendarMonth) uint32 {
 		return 0
 	}
 	_, weekday := floorDiv(c.first+4, 7) // 1970-01-01 was a Thursday.
-	week := uint64(s.dow>>weekday|s.dow<<(7-weekday)) & 0x7f
-	weekdays := uint32(week * (1<<1 | 1<<8 | 1<<15 | 1<<22 | 1<<29))
-	all := uint32(upTo(c.days())) &^ 1
-	if s.eitherOf {
-		return (s.dom | weekdays) & all
-	}
-	return s.dom & weekdays & all
+	return s.daysOf(c.days(), int(weekday))
 }
 
-// hasDays reports whether any day ever matches. In 400 years every date, including 29 February,
-// falls on every day of the week, so this depends only on the lengths of the months.
-func (s *Schedule) hasDays() bool {
-	if s.eitherOf {
-		return true // there is a day of the week in every month
+// daysOf returns the matching days of a month that has that many days and begins on that day of the week.
+func (s *Schedule) daysOf(length, weekday int) uint32 {
+	week := uint64(s.dow>>weekday|s.dow<<(7-weekday)) & 0x7f
+	weekdays := uint32(week * (1<<1 | 1<<8 | 1<<15 | 1<<22 | 1<<29))
+	dates := s.dom
+	if s.relative != (relativeDays{}) {
+		weekdays |= s.relative.weekdays(length, weekday)
+		dates |= s.relative.dates(length, weekday)
 	}
+	all := uint32(upTo(length)) &^ 1
+	if s.eitherOf {
+		return (dates | weekdays) & all
+	}
+	return dates & weekdays & all
+}
+
+// hasDays reports whether any day ever matches. In 400 years every month, including a February of 29
+// days, begins on every day of the week.
+func (s *Schedule) hasDays() bool {
 	for m := 1; m <= monthsPerYear; m++ {
+		if s.month>>m&1 == 0 {
+			continue
+		}
 		length := calendarMonth{year: 2000, month: m}.days()
-		if s.month>>m&1 != 0 && uint64(s.dom)&upTo(length) != 0 {
-			return true
+		for weekday := range 7 {
+			if s.daysOf(length, weekday) != 0 || m == 2 && s.daysOf(length-1, weekday) != 0 {
+				return true
+			}
 		}
 	}
 	return false
@@ -252,7 +266,7 @@ func (s *Schedule) matchesDay(day int64) bool {
 }
 
 // nextDay returns the first matching day at or after day. There must be one. It tries at most 481
-// months: 29 February on a given day of the week recurs within 40 years.
+// months: each of the 14 kinds of years, by length and first day of the week, recurs within 40 years.
 func (s *Schedule) nextDay(day int64) int64 {
 	c := monthOf(day)
 	passed := int(day - c.first) // days of the month before day

@@ -111,15 +111,14 @@ func valueWords(unit string, values []int) string {
 
 // ordinal returns "2nd " and so on, and "" for 1.
 func ordinal(n int) string {
-	switch n {
-	case 1:
+	suffix := "th"
+	switch {
+	case n == 1:
 		return ""
-	case 2:
-		return "2nd "
-	case 3:
-		return "3rd "
+	case n/10 != 1 && n%10 >= 1 && n%10 <= 3:
+		suffix = []string{"st", "nd", "rd"}[n%10-1]
 	}
-	return fmt.Sprintf("%dth ", n)
+	return fmt.Sprintf("%d%s ", n, suffix)
 }
 
 // stepOf returns n if the values are all multiples of n below size, and n divides size; otherwise 0.
@@ -147,15 +146,20 @@ func isEvery(values []int, step int) bool {
 func (s *Schedule) dayWords() string {
 	dates, weekdays := setOf(uint64(s.dom)), setOf(uint64(s.dow))
 	allDates, allWeekdays := len(dates) == 31, len(weekdays) == 7
-	onDates := "on day " + names(dates, func(d int) string { return fmt.Sprint(d) }) + " of the month"
-	if len(dates) > 1 {
-		onDates = strings.Replace(onDates, "day", "days", 1)
+	var parts []string
+	if len(dates) > 0 {
+		parts = append(parts, valueWords("day", dates)+" of the month")
 	}
+	theDates := join(append(parts, s.relative.dateWords()...))
 	// Sunday comes last, as in FRI-SUN.
 	if len(weekdays) > 1 && weekdays[0] == 0 {
 		weekdays = append(weekdays[1:], 7)
 	}
-	onWeekdays := "on " + names(weekdays, func(d int) string { return time.Weekday(d % 7).String() })
+	parts = nil
+	if len(weekdays) > 0 {
+		parts = append(parts, names(weekdays, func(d int) string { return time.Weekday(d % 7).String() }))
+	}
+	theWeekdays := join(append(parts, s.relative.weekdayWords()...))
 	switch {
 	case s.eitherOf && (allDates || allWeekdays), allDates && allWeekdays:
 		if s.perDay <= mostTimes {
@@ -163,13 +167,13 @@ func (s *Schedule) dayWords() string {
 		}
 		return ""
 	case s.eitherOf:
-		return " " + onDates + ", and " + onWeekdays
+		return " on " + theDates + ", and on " + theWeekdays
 	case allDates:
-		return " " + onWeekdays
+		return " on " + theWeekdays
 	case allWeekdays:
-		return " " + onDates
+		return " on " + theDates
 	}
-	return " " + onWeekdays + " if it is " + strings.TrimPrefix(onDates, "on ")
+	return " on " + theWeekdays + " if it is " + theDates
 }
 
 // setOf returns the members of a bit set.

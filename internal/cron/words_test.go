@@ -31,6 +31,14 @@ func TestWords(t *testing.T) {
 		"0 0 */10 * MON":         "At 00:00 on Monday if it is days 1, 11, 21 and 31 of the month",
 		"0 0 30 FEB *":           "Never: there is no such date",
 		"0 12 * JUN-AUG,DEC MON": "At 12:00 on Monday in June to August and December",
+		"0 0 L * *":              "At 00:00 on the last day of the month",
+		"0 0 1,15,L,L-1,L-3 * *": "At 00:00 on days 1 and 15 of the month, the last day of the month, the day before the last day of the month and the 3rd day before the last day of the month",
+		"0 0 15W,LW,L-21W * *":   "At 00:00 on the weekday nearest day 15 of the month, the last weekday of the month and the weekday nearest the 21st day before the last day of the month",
+		"0 0 * * 5L":             "At 00:00 on the last Friday of the month",
+		"0 0 * 6 2#1,7#5,MON":    "At 00:00 on Monday, the first Tuesday of the month and the fifth Sunday of the month in June",
+		"0 0 L * FRI#2":          "At 00:00 on the last day of the month, and on the second Friday of the month",
+		"0 0 L * */7":            "At 00:00 on Sunday if it is the last day of the month",
+		"0 0 15W * */6":          "Never: there is no such date",
 		"59 59 23 31 12 *":       "At 23:59:59 on day 31 of the month in December",
 	} {
 		if got := mustParse(t, text, "").Words(); got != want {
@@ -45,7 +53,7 @@ func TestWordsAreNotAmbiguous(t *testing.T) {
 	field := func(last int, first int) string {
 		n := last - first + 1
 		v := func() int { return first + random.IntN(n) }
-		switch random.IntN(6) {
+		switch random.IntN(7) {
 		case 0:
 			return fmt.Sprintf("*/%d", 1+random.IntN(n))
 		case 1:
@@ -57,6 +65,13 @@ func TestWordsAreNotAmbiguous(t *testing.T) {
 			return fmt.Sprintf("%d-%d", from, from+random.IntN(last-from+1))
 		case 4:
 			return fmt.Sprintf("%d/%d", v(), 1+random.IntN(n))
+		case 5:
+			switch last {
+			case 31:
+				return randomRelative(random, dayOfMonth)
+			case 6:
+				return randomRelative(random, dayOfWeek)
+			}
 		}
 		return "*"
 	}

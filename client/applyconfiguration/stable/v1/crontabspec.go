@@ -19,7 +19,9 @@ type CronTabSpecApplyConfiguration struct {
 	// from the creation of the CronTab. Fields have numbers, names (JAN-DEC, SUN-SAT),
 	// lists (1,15), ranges (MON-FRI), steps (*/5), and H, a value that differs from
 	// CronTab to CronTab but stays the same for each: "H H(0-5) * * *" is some minute of
-	// the night. Sunday is 0 or 7. Without a schedule a CronTab runs on demand only.
+	// the night. Sunday is 0 or 7. The day of month can also be L (the last day), L-3, LW
+	// or 15W (the nearest weekday), and the day of week 5L (the last Friday) or 2#1 (the
+	// first Tuesday of the month). Without a schedule a CronTab runs on demand only.
 	Schedule *stablev1.Schedule `json:"schedule,omitempty"`
 	// Several schedules instead of one. A time that several of them have in common is
 	// one run.
