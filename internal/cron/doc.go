@@ -3,7 +3,7 @@
 //
 // [Parse] parses one schedule. A [Plan] combines schedules with a time zone, a daylight saving rule
 // and excluded dates, and returns the next run, the previous run and the number of runs in an
-// interval. Runs are at whole seconds. No function enumerates seconds or minutes: the cost depends
+// interval. Runs are at whole seconds. No function but [Plan.Omissions] enumerates seconds or minutes: the cost depends
 // on the number of offset changes of the zone in the interval, not on the number of runs, and Parse
 // detects a schedule that never matches.
 //

@@ -22,7 +22,7 @@ func TestCronTabByCommand(t *testing.T) {
 	transcript.Contains(t, s.OK(t, crontab("list")...), "backup", "@daily", "true", "Succeeded")
 	transcript.Contains(t, s.OK(t, crontab("resume", "backup")...), "crontab/backup resumed")
 	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour).Format(time.RFC3339)
-	transcript.Contains(t, s.OK(t, crontab("next", "backup", "--count", "2")...), midnight)
+	transcript.Contains(t, s.OK(t, crontab("next", "backup", "--count", "2", "--explain")...), midnight)
 	transcript.Contains(t, s.Fails(t, 1, crontab("trigger", "nothing")...), `there is no CronTab "nothing" in the namespace `+s.namespace)
 
 	// A run that fails is an error.

@@ -21,6 +21,8 @@ type Preview struct {
 	More bool
 	// Errors are the invalid fields. With any, there are no runs.
 	Errors field.ErrorList
+
+	plan *cron.Plan
 }
 
 // PreviewRun is a scheduled time.
@@ -46,6 +48,7 @@ func NewPreview(cronTab *stablev1.CronTab, after, upTo time.Time, limit int) Pre
 	if len(preview.Errors) > 0 {
 		return preview
 	}
+	preview.plan = plan
 	preview.After = after
 	if options.Location != nil {
 		preview.After = after.In(options.Location)
@@ -58,4 +61,27 @@ func NewPreview(cronTab *stablev1.CronTab, after, upTo time.Time, limit int) Pre
 		preview.Runs = append(preview.Runs, PreviewRun{run, plan.ClocksAt(run)})
 	}
 	return preview
+}
+
+// Omissions returns the scheduled times between the runs that do not run. If there are less than limit runs, they continue after
+// the last run, up to limit times.
+func (p Preview) Omissions(limit int) []cron.Omission {
+	if p.plan == nil {
+		return nil
+	}
+	upTo := p.After
+	if len(p.Runs) > 0 {
+		upTo = p.Runs[len(p.Runs)-1].Time
+	}
+	open := p.plan.WithoutLimits()
+	for range limit - len(p.Runs) {
+		next, ok := open.Next(upTo)
+		if !ok {
+			// Perhaps all times are in hours that the clocks skip.
+			upTo = upTo.AddDate(limit-len(p.Runs), 0, 0)
+			break
+		}
+		upTo = next
+	}
+	return p.plan.Omissions(p.After, upTo)
 }
