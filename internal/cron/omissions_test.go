@@ -83,3 +83,13 @@ func TestOmissionsAgreeWithSlowOmissions(t *testing.T) {
 		}
 	}
 }
+
+// Another schedule may have a run at a time that is held back.
+func TestOmissionsLeaveOutRunsOfOthers(t *testing.T) {
+	o := Options{Location: mustLoad(t, "America/New_York"), Schedules: []*Schedule{mustParse(t, "0,30 1 * * *", ""), mustParse(t, "30 * * * *", "")}}
+	from, to := at(t, "2026-11-01T04:00:00Z"), at(t, "2026-11-01T12:00:00Z")
+	held := at(t, "2026-11-01T06:00:00Z")
+	if diff := cmp.Diff([]Omission{{HourRepeated, held, held, 1}}, mustNew(t, o).Omissions(from, to)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

@@ -12,8 +12,6 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -56,11 +54,10 @@ func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *sta
 		if err != nil {
 			return actResult{}, err
 		}
-		st.progress = p.progress.afterStart(p.start)
+		st.progress, d.started = p.afterStart, started
 		if p.start.manual {
 			st.openRequest = time.Time{}
 		}
-		d.started = started
 		if !p.cleanupOverdue {
 			if st.deferredSince.IsZero() {
 				st.deferredSince = p.now
@@ -68,24 +65,11 @@ func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *sta
 			return d, nil
 		}
 	}
-	for _, run := range p.replace {
-		if err := r.deleteJob(ctx, cronTab, run, metav1.DeletePropagationForeground); err != nil {
-			return d, err
-		}
-		d.replaced = append(d.replaced, run)
+	var err error
+	if d.replaced, err = r.cleanUp(ctx, cronTab, p); err == nil {
+		st.deferredSince = time.Time{}
 	}
-	for _, run := range p.release {
-		if err := r.restoreTTL(ctx, cronTab, run); err != nil {
-			return d, err
-		}
-	}
-	for _, run := range p.prune {
-		if err := r.deleteJob(ctx, cronTab, run, metav1.DeletePropagationBackground); err != nil {
-			return d, err
-		}
-	}
-	st.deferredSince = time.Time{}
-	return d, nil
+	return d, err
 }
 
 // start creates the Job of a run. An existing Job of the same run counts as success.
@@ -141,31 +125,6 @@ func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab
 	return nil, kube.ErrNotOwned
 }
 
-// deleteJob deletes a Job. With foreground propagation, the Job stays until its Pods are gone.
-func (r *Reconciler) deleteJob(ctx context.Context, cronTab *stablev1.CronTab, run run, propagation metav1.DeletionPropagation) error {
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
-	err := r.client.Delete(ctx, job, client.Preconditions{UID: ptr.To(run.uid)}, client.PropagationPolicy(propagation))
-	if err != nil && !apierrors.IsNotFound(err) && !kube.IsStale(err) {
-		return kube.Named(err, "delete", "Job", cronTab.Namespace, run.name)
-	}
-	log.FromContext(ctx).V(1).Info("Deleted Job", "Job", run.name)
-	return nil
-}
-
-// restoreTTL sets ttlSecondsAfterFinished of a Job, which newJob withheld.
-func (r *Reconciler) restoreTTL(ctx context.Context, cronTab *stablev1.CronTab, run run) error {
-	patch, err := ttlPatch(run)
-	if err != nil {
-		return fmt.Errorf("marshal the patch of Job %s/%s: %w", cronTab.Namespace, run.name, err)
-	}
-	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
-	err = r.client.Patch(ctx, job, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager))
-	if err != nil && !kube.IsStale(err) {
-		return kube.Named(err, "patch", "Job", cronTab.Namespace, run.name)
-	}
-	return nil
-}
-
 // jobName returns the name of the Job of a run. The name is the lock that makes a run unique: the
 // API server rejects a second Job of the same name.
 func jobName(cronTab *stablev1.CronTab, at time.Time) string {
@@ -208,32 +167,6 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 		job.Spec.TTLSecondsAfterFinished = nil
 	}
 	return job
-}
-
-// withheldTTL returns the ttlSecondsAfterFinished that newJob withheld; nil if there is none, or if
-// it was restored.
-func withheldTTL(r run) *int32 {
-	if r.job == nil {
-		return nil
-	}
-	seconds, err := strconv.ParseInt(r.job.Annotations[stablev1.TTLAnnotation], 10, 32)
-	if err != nil {
-		return nil
-	}
-	ttl := int32(seconds)
-	return &ttl
-}
-
-// ttlPatch returns a merge patch that restores ttlSecondsAfterFinished. The UID keeps it from
-// changing a later Job of the same name.
-func ttlPatch(r run) ([]byte, error) {
-	return json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"uid":         r.uid,
-			"annotations": map[string]any{stablev1.TTLAnnotation: nil},
-		},
-		"spec": map[string]any{"ttlSecondsAfterFinished": withheldTTL(r)},
-	})
 }
 
 // jobTemplate returns a copy of the template of a CronTab, or nil if it has none.

@@ -2,7 +2,7 @@
 //
 // Creating a due Job has priority. Status, history and events from Jobs wait until nothing is due,
 // or for a few seconds. A run of a CronTab is in controller.go, observe.go, decide.go, act.go and
-// status.go. See docs/crontab.md for the guarantees and docs/internals/crontab.md for the reasons.
+// status.go; what follows it, in cleanup.go and pods.go. See docs/crontab.md for the guarantees and docs/internals/crontab.md for the reasons.
 package crontab
 
 import (
@@ -40,14 +40,8 @@ const Name = "crontab"
 
 var kind = stablev1.SchemeGroupVersion.WithKind("CronTab")
 
-const (
-	// duePriority is the queue priority of a CronTab with a due run.
-	duePriority = 100
-
-	// liveReadThreshold is how late a run must be before the controller reads the CronTab from the
-	// API server: another process may have taken over in the meantime.
-	liveReadThreshold = time.Minute
-)
+// duePriority is the queue priority of a CronTab with a due run.
+const duePriority = 100
 
 // Reconciler starts the runs of CronTabs.
 type Reconciler struct {
@@ -113,21 +107,20 @@ func (r *Reconciler) enqueueDue(ctx context.Context, queue workqueue.TypedRateLi
 
 // Reconcile starts the run that is due; if none is, it cleans up and updates the status.
 func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (reconcile.Result, error) {
+	key := client.ObjectKeyFromObject(cronTab)
 	if !cronTab.DeletionTimestamp.IsZero() {
 		// The garbage collector deletes the Jobs.
-		r.wakeups.set(client.ObjectKeyFromObject(cronTab), time.Time{})
+		r.wakeups.set(key, time.Time{})
 		return reconcile.Result{}, nil
 	}
 	st := r.states.get(cronTab)
 	st.applyLastWrite(cronTab)
-	isFirst := !st.progressLoaded
 	seen, err := r.observe(ctx, cronTab, st)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	plan := decide(cronTab, seen, r.clock.Now())
-	if plan.start != nil && (isFirst || plan.needsLiveRead(st.verifiedAt, r.wakeups.lastStall())) {
-		key := client.ObjectKeyFromObject(cronTab)
+	if plan.needsLiveRead {
 		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, st); err != nil || cronTab == nil {
 			// The backoff of the queue may grow beyond the time a run may wait.
 			r.wakeups.set(key, plan.now.Add(maxRetryInterval))
@@ -135,72 +128,31 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		}
 		plan = decide(cronTab, seen, r.clock.Now())
 	}
-	if plan.start != nil && st.slowCreate {
-		if !r.slowCreates.TryAcquire(1) {
-			r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.now.Add(slowRetryInterval))
-			return reconcile.Result{}, nil
-		}
-		defer r.slowCreates.Release(1)
+	release, ok := r.reserve(st, plan)
+	if !ok {
+		r.wakeups.set(key, plan.now.Add(slowRetryInterval))
+		return reconcile.Result{}, nil
 	}
+	defer release()
 	kube.LogAction(ctx, plan.action())
 	done, actErr := r.act(ctx, cronTab, st, seen, plan)
 	if actErr == nil && plan.isRoutine() {
 		// Other CronTabs may be due too. The status can wait for the event of the Job.
-		r.wakeups.set(client.ObjectKeyFromObject(cronTab), plan.wakeAt)
+		r.wakeups.set(key, plan.wakeAt)
 		return kube.Later(), nil
 	}
-	// These read Pods, so they come after the due run.
-	seen.failure = r.observeFailure(ctx, cronTab, st, seen.runs)
-	seen.stuck = r.observeStuck(ctx, cronTab, st, seen.runs, plan.now)
+	r.observePods(ctx, cronTab, st, &seen, plan.now) // after the due run, because it asks the API server
 	status := summarize(cronTab, seen, plan, done, actErr)
 	return r.finish(ctx, cronTab, st, status, plan, done, actErr)
 }
 
-// needsLiveRead reports whether another process may have started this run: the run is very late, or
-// this process stalled, since the API server last confirmed the progress.
-func (p plan) needsLiveRead(verified, stalled time.Time) bool {
-	return verified.Before(stalled) || p.now.Sub(p.start.due) > liveReadThreshold && kube.Elapsed(verified, p.now) > liveReadThreshold
-}
-
-// action names the first action of act, for the log.
-func (p plan) action() string {
-	switch {
-	case p.start != nil:
-		return "start"
-	case p.blocked != nil && len(p.replace) > 0:
-		return "replace"
-	case p.blocked != nil:
-		return "blocked"
-	case len(p.prune)+len(p.release) > 0:
-		return "clean up"
-	default:
-		return "wait"
+// reserve reserves one of the few workers for CronTabs with slow creations, if the plan starts a run of such a CronTab. It returns
+// false if all of them are busy.
+func (r *Reconciler) reserve(st *state, p plan) (release func(), ok bool) {
+	if p.start == nil || !st.slowCreate {
+		return func() {}, true
 	}
-}
-
-// isRoutine reports whether starting a run on time is the only action, so that the status can wait:
-// nobody needs the update, and it can be rebuilt if this process dies first.
-func (p plan) isRoutine() bool {
-	return p.start != nil && !p.cleanupOverdue && !p.start.manual && p.now.Sub(p.start.due) <= maxLateness &&
-		p.queuedCount <= 1 && len(p.progress.queued) <= 1 && p.missed == 0 && p.blocked == nil && !p.overflow && !p.scheduleChanged
-}
-
-// observeLive repeats observe with the CronTab from the API server. It returns a nil CronTab if
-// that is gone. If another process has written the status, the progress in memory is discarded.
-func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, seen observation, st *state) (*stablev1.CronTab, observation, error) {
-	current := &stablev1.CronTab{}
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), current); err != nil {
-		return nil, seen, kube.Named(client.IgnoreNotFound(err), "get", "CronTab", cached.Namespace, cached.Name)
-	}
-	if current.UID != cached.UID || !current.DeletionTimestamp.IsZero() {
-		return nil, seen, nil
-	}
-	if !progressFromStatus(&current.Status).equal(seen.recorded) {
-		st.progressLoaded = false
-	}
-	seen, err := r.observe(ctx, current, st)
-	st.verifiedAt = r.clock.Now()
-	return current, seen, err
+	return func() { r.slowCreates.Release(1) }, r.slowCreates.TryAcquire(1)
 }
 
 // jobOwner indexes Jobs by the UID of the CronTab that controls them.

@@ -52,6 +52,29 @@ func TestStrippedCacheChangesNoDecision(t *testing.T) {
 	}
 }
 
+// A schedule is parsed once for each generation, and an invalid one again: its time zone may be there by then.
+func TestScheduleIsParsedOnce(t *testing.T) {
+	cronTab := newCronTab(func(c *stablev1.CronTab) { c.Generation = 1 })
+	st := newStateStore().get(cronTab)
+	first, _ := st.scheduleOf(cronTab)
+	if again, _ := st.scheduleOf(cronTab); again != first {
+		t.Error("the same generation is parsed again")
+	}
+	cronTab.Generation, cronTab.Spec.Schedule = 2, "0 0 L * *"
+	second, _ := st.scheduleOf(cronTab)
+	if next, _ := second.next(noon); second.hash == first.hash || next.Day() != 31 {
+		t.Errorf("after a change of the spec the next time is %v", next)
+	}
+	cronTab.Generation, cronTab.Spec.TimeZone = 3, "Europe/Nowhere"
+	if kept, invalid := st.scheduleOf(cronTab); kept != nil || invalid == nil {
+		t.Error("an invalid schedule is not reported")
+	}
+	cronTab.Spec.TimeZone = "Europe/Berlin" // as if the host had it now
+	if third, invalid := st.scheduleOf(cronTab); third == nil || invalid != nil {
+		t.Errorf("an invalid schedule is not parsed again: %v", invalid)
+	}
+}
+
 // An idle CronTab needs little memory in the cache, the wakeups and the state.
 func TestMemoryPerCronTab(t *testing.T) {
 	const many, limit = 2000, 4 << 10
@@ -81,6 +104,9 @@ func TestMemoryPerCronTab(t *testing.T) {
 		decoded.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{}}}
 		slim := must(stripCronTab(decoded)).(*stablev1.CronTab)
 		known.get(slim).loadProgress(progressFromStatus(&slim.Status), nil)
+		if _, invalid := known.get(slim).scheduleOf(slim); invalid != nil {
+			t.Fatal(invalid)
+		}
 		a.set(client.ObjectKeyFromObject(slim), p.wakeAt)
 		kept = append(kept, slim)
 	}

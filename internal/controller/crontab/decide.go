@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 const (
@@ -23,15 +24,9 @@ const (
 	// maxCleanupDelay is how long due runs may delay cleanup and status.
 	maxCleanupDelay = 5 * time.Second
 
-	// cleanupBatch limits how many Jobs are deleted, and how many patched, in one reconcile:
-	// deleting thousands takes minutes, in which runs may become due. cleanupInterval is the pause
-	// until the next batch.
-	cleanupBatch    = 10
-	cleanupInterval = 100 * time.Millisecond
-
-	// handoverPeriod is how long Jobs from before this process became active are kept. A previous
-	// leader that was paused may resume with a request in flight; the existing Job blocks it.
-	handoverPeriod = time.Minute
+	// liveReadThreshold is how late a run must be before the controller reads the CronTab from the
+	// API server: another process may have taken over in the meantime.
+	liveReadThreshold = time.Minute
 )
 
 // pendingRun is a run that has not started yet.
@@ -48,13 +43,15 @@ type pendingRun struct {
 type plan struct {
 	// now is the time for which the plan was made.
 	now time.Time
-	// progress is the progress before act.
-	progress progress
+	// progress is the progress before act, and afterStart the one after start.
+	progress, afterStart progress
 	// scheduleChanged means that the schedule differs from the one of the last reconcile.
 	scheduleChanged bool
 
 	// start is the run to start now, or nil.
 	start *pendingRun
+	// needsLiveRead means that the API server has to confirm the progress before start.
+	needsLiveRead bool
 	// cleanupOverdue means that cleanup does not wait any longer until no run is due.
 	cleanupOverdue bool
 	// blocked is the run that has to wait, because the concurrency limit is reached.
@@ -93,6 +90,10 @@ func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 		p.dropOldest(len(p.progress.queued))
 	}
 	p.selectNextRun(cronTab, seen)
+	if p.start != nil {
+		p.afterStart = p.progress.afterStart(p.start)
+		p.needsLiveRead = seen.isFirst || p.isDoubtful(seen.verifiedAt, seen.stalledAt)
+	}
 	p.selectCleanup(cronTab, seen)
 	p.scheduleWakeup(cronTab, seen)
 	return p
@@ -103,7 +104,7 @@ func isSuspended(cronTab *stablev1.CronTab) bool { return ptr.Deref(cronTab.Spec
 // resetOnScheduleChange restarts the progress if the schedule has changed: times before the change
 // do not run.
 func (p *plan) resetOnScheduleChange(cronTab *stablev1.CronTab, seen observation) {
-	hash := scheduleHash(&cronTab.Spec)
+	hash := seen.scheduleHash(cronTab)
 	if hash == p.progress.hash {
 		return
 	}
@@ -249,39 +250,6 @@ func concurrencyLimit(spec *stablev1.CronTabSpec) int {
 	}
 }
 
-// selectCleanup selects the Jobs to delete and to patch. A Job whose run the status does not record
-// yet is the only proof of it and stays.
-func (p *plan) selectCleanup(cronTab *stablev1.CronTab, seen observation) {
-	isOpen := func(r run) bool { return r.deleting || !seen.isRecorded(cronTab, r) }
-	for _, r := range seen.runs {
-		if withheldTTL(r) != nil && !isOpen(r) {
-			p.release = append(p.release, r)
-		}
-	}
-	p.prune = append(seen.overHistoryLimit(succeeded, ptr.Deref(cronTab.Spec.SuccessfulJobsHistoryLimit, 3)),
-		seen.overHistoryLimit(failed, ptr.Deref(cronTab.Spec.FailedJobsHistoryLimit, 1))...)
-	p.prune = slices.DeleteFunc(p.prune, isOpen)
-	p.keepDuringHandover(seen.activeSince)
-	p.moreCleanup = len(p.prune) > cleanupBatch || len(p.release) > cleanupBatch
-	p.prune = p.prune[:min(len(p.prune), cleanupBatch)]
-	p.release = p.release[:min(len(p.release), cleanupBatch)]
-}
-
-// keepDuringHandover keeps Jobs from before this process became active until the handover period
-// has passed.
-func (p *plan) keepDuringHandover(since time.Time) {
-	over := since.Add(handoverPeriod)
-	if !p.now.Before(over) {
-		return
-	}
-	isEarlier := func(r run) bool { return !r.at.After(since) }
-	if slices.ContainsFunc(p.prune, isEarlier) || slices.ContainsFunc(p.release, isEarlier) {
-		p.wakeAt = earlier(p.wakeAt, over)
-	}
-	p.prune = slices.DeleteFunc(p.prune, isEarlier)
-	p.release = slices.DeleteFunc(p.release, isEarlier)
-}
-
 // scheduleWakeup sets the time of the next reconcile.
 func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 	if p.start != nil && p.queuedCount > 1 {
@@ -309,4 +277,33 @@ func earlier(a, b time.Time) time.Time {
 		return b
 	}
 	return a
+}
+
+// isDoubtful reports whether another process may have started the run: it is very late, or this process stalled, since the API
+// server last confirmed the progress.
+func (p plan) isDoubtful(verified, stalled time.Time) bool {
+	return verified.Before(stalled) || p.now.Sub(p.start.due) > liveReadThreshold && kube.Elapsed(verified, p.now) > liveReadThreshold
+}
+
+// action names the first action of act, for the log.
+func (p plan) action() string {
+	switch {
+	case p.start != nil:
+		return "start"
+	case p.blocked != nil && len(p.replace) > 0:
+		return "replace"
+	case p.blocked != nil:
+		return "blocked"
+	case len(p.prune)+len(p.release) > 0:
+		return "clean up"
+	default:
+		return "wait"
+	}
+}
+
+// isRoutine reports whether starting a run on time is the only action, so that the status can wait:
+// nobody needs the update, and it can be rebuilt if this process dies first.
+func (p plan) isRoutine() bool {
+	onTime := p.start != nil && !p.start.manual && p.now.Sub(p.start.due) <= maxLateness
+	return onTime && p.queuedCount == 1 && p.missed == 0 && !p.scheduleChanged && !p.cleanupOverdue
 }

@@ -352,7 +352,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-func TestNeedsLiveRead(t *testing.T) {
+func TestIsDoubtful(t *testing.T) {
 	began := clocks.Reading(noon, 0)
 	for _, tt := range []struct {
 		name              string
@@ -372,7 +372,7 @@ func TestNeedsLiveRead(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := plan{now: tt.now, start: &pendingRun{due: noon.Add(tt.due)}}
-			if got := p.needsLiveRead(tt.verified, tt.stalled); got != tt.want {
+			if got := p.isDoubtful(tt.verified, tt.stalled); got != tt.want {
 				t.Errorf("got %v, want %v", got, tt.want)
 			}
 		})
@@ -393,10 +393,7 @@ func TestIsRoutine(t *testing.T) {
 		{"a late run", func(p *plan) { p.now = due.Add(maxLateness + time.Second) }, false},
 		{"cleanup is overdue", func(p *plan) { p.cleanupOverdue = true }, false},
 		{"more runs are queued", func(p *plan) { p.queuedCount = 2 }, false},
-		{"more scheduled runs are queued", func(p *plan) { p.progress.queued = []time.Time{due, due.Add(time.Second)} }, false},
 		{"runs were missed", func(p *plan) { p.missed = 1 }, false},
-		{"too many runs were missed", func(p *plan) { p.overflow = true }, false},
-		{"a run is blocked", func(p *plan) { p.blocked = &pendingRun{due: due} }, false},
 		{"the schedule changed", func(p *plan) { p.scheduleChanged = true }, false},
 	}
 	for _, tc := range tests {

@@ -16,12 +16,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // observation is the observed state of a CronTab and its Jobs.
 type observation struct {
 	// activeSince is when this process became the active controller.
 	activeSince time.Time
+	// isFirst means that this process observes the CronTab for the first time. verifiedAt is when the API server last confirmed the
+	// progress, and stalledAt when this process last stalled.
+	isFirst               bool
+	verifiedAt, stalledAt time.Time
 	// schedule is nil if the spec is invalid; then invalid says why.
 	schedule *schedule
 	invalid  *specError
@@ -46,9 +51,9 @@ type observation struct {
 // observe reads the Jobs of a CronTab from the cache. State in memory that is newer than the cache
 // takes precedence.
 func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st *state) (observation, error) {
-	seen := observation{activeSince: r.activeSince(), recorded: progressFromStatus(&cronTab.Status), deferredSince: st.deferredSince,
-		stuckAfter: r.stuckAfter, openRequest: st.openRequest}
-	seen.schedule, seen.invalid = newSchedule(cronTab)
+	seen := observation{activeSince: r.activeSince(), stuckAfter: r.stuckAfter, recorded: progressFromStatus(&cronTab.Status),
+		isFirst: !st.progressLoaded, verifiedAt: st.verifiedAt, deferredSince: st.deferredSince, openRequest: st.openRequest}
+	seen.schedule, seen.invalid = st.scheduleOf(cronTab)
 	var jobs batchv1.JobList
 	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),
 		client.MatchingFields{jobOwner: string(cronTab.UID)}, client.UnsafeDisableDeepCopy)
@@ -61,7 +66,34 @@ func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st 
 	seen.runs = st.addExpectedRuns(seen.runs)
 	slices.SortFunc(seen.runs, byTime)
 	seen.progress = st.loadProgress(seen.recorded, seen.runs)
+	seen.stalledAt = r.wakeups.lastStall()
 	return seen, nil
+}
+
+// observeLive repeats observe with the CronTab from the API server. It returns a nil CronTab if
+// that is gone. If another process has written the status, the progress in memory is discarded.
+func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, seen observation, st *state) (*stablev1.CronTab, observation, error) {
+	current := &stablev1.CronTab{}
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), current); err != nil {
+		return nil, seen, kube.Named(client.IgnoreNotFound(err), "get", "CronTab", cached.Namespace, cached.Name)
+	}
+	if current.UID != cached.UID || !current.DeletionTimestamp.IsZero() {
+		return nil, seen, nil
+	}
+	if !progressFromStatus(&current.Status).equal(seen.recorded) {
+		st.progressLoaded = false
+	}
+	seen, err := r.observe(ctx, current, st)
+	st.verifiedAt = r.clock.Now()
+	return current, seen, err
+}
+
+// scheduleHash returns the hash of the schedule, also of an invalid one.
+func (o observation) scheduleHash(cronTab *stablev1.CronTab) string {
+	if o.schedule == nil {
+		return scheduleHash(&cronTab.Spec)
+	}
+	return o.schedule.hash
 }
 
 // zone returns the time zone of the CronTab, UTC by default.
@@ -70,30 +102,6 @@ func (o observation) zone() *time.Location {
 		return time.UTC
 	}
 	return o.schedule.location
-}
-
-// isRecorded reports whether the status in the API records a run, so that its Job may be deleted.
-func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
-	if r.manual {
-		// After a newer request, this one is not started again.
-		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(requestedTime(cronTab))
-	}
-	return !r.at.After(o.recorded.decidedUntil) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
-}
-
-// overHistoryLimit returns the oldest finished runs in a phase that exceed the history limit.
-func (o observation) overHistoryLimit(outcome runPhase, limit int32) []run {
-	var finished []run
-	for _, r := range o.runs {
-		if r.phase == outcome && !r.deleting {
-			finished = append(finished, r)
-		}
-	}
-	if len(finished) <= int(limit) {
-		return nil
-	}
-	slices.SortStableFunc(finished, func(a, b run) int { return a.startTime.Compare(b.startTime) })
-	return finished[:len(finished)-int(limit)]
 }
 
 // runPhase is the state of a Job.
@@ -183,98 +191,6 @@ func byTime(a, b run) int {
 // finished, and those whose Pods may still be terminating.
 func activeRuns(runs []run) []run {
 	return slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return r.phase != active && !r.deleting })
-}
-
-// progress is the position of a CronTab in its schedule.
-type progress struct {
-	// hash identifies the schedule to which the times below belong.
-	hash string
-	// decidedUntil is the scheduled time up to which all runs are decided, or the start of the
-	// current schedule.
-	decidedUntil time.Time
-	// queued are the scheduled times up to decidedUntil of runs that are waiting to start, earliest
-	// first.
-	queued []time.Time
-	// lastScheduled is the scheduled time of the last run that was started.
-	lastScheduled time.Time
-	// lastManual is the last request whose run was started.
-	lastManual time.Time
-	// missed is the number of runs that were due and will never start.
-	missed int64
-}
-
-// progressFromStatus returns the progress that a status records.
-func progressFromStatus(status *stablev1.CronTabStatus) progress {
-	p := progress{
-		hash:          status.ScheduleHash,
-		decidedUntil:  fromMetaTime(status.ScheduledUntil),
-		lastScheduled: fromMetaTime(status.LastScheduleTime),
-		lastManual:    fromMetaTime(status.LastRunRequestedAt),
-		missed:        status.MissedRuns,
-	}
-	for _, scheduled := range status.QueuedTimes {
-		p.queued = append(p.queued, scheduled.Time)
-	}
-	return p
-}
-
-// writeTo records the progress in a status.
-func (p progress) writeTo(status *stablev1.CronTabStatus) {
-	status.ScheduleHash = p.hash
-	status.ScheduledUntil = toMetaTime(p.decidedUntil)
-	status.LastScheduleTime = toMetaTime(p.lastScheduled)
-	status.LastRunRequestedAt = toMetaTime(p.lastManual)
-	status.MissedRuns = p.missed
-	status.QueuedTimes = nil
-	for _, scheduled := range p.queued {
-		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(scheduled))
-	}
-}
-
-// clone returns a deep copy.
-func (p progress) clone() progress {
-	p.queued = slices.Clone(p.queued)
-	return p
-}
-
-// equal reports whether two progresses are the same.
-func (p progress) equal(other progress) bool {
-	return p.hash == other.hash && p.decidedUntil.Equal(other.decidedUntil) && slices.EqualFunc(p.queued, other.queued, time.Time.Equal) &&
-		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed
-}
-
-// afterStart returns the progress after the start of a run.
-func (p progress) afterStart(s *pendingRun) progress {
-	p = p.clone()
-	if s.manual {
-		p.lastManual = s.at
-		return p
-	}
-	p.queued = slices.DeleteFunc(p.queued, s.at.Equal)
-	p.lastScheduled = s.at
-	return p
-}
-
-// recoverFromJobs returns the progress, advanced by the evidence of existing Jobs. Runs are started
-// in order, so everything up to the latest Job is decided, even if the status update was lost.
-func (p progress) recoverFromJobs(runs []run) progress {
-	p = p.clone()
-	for i := range runs {
-		if r := &runs[i]; !r.manual && r.at.After(p.decidedUntil) {
-			p.decidedUntil = r.at
-		}
-	}
-	for i := range runs {
-		r := &runs[i]
-		if r.manual {
-			continue
-		}
-		if r.at.After(p.lastScheduled) {
-			p.lastScheduled = r.at
-		}
-		p.queued = slices.DeleteFunc(p.queued, func(scheduled time.Time) bool { return !scheduled.After(r.at) })
-	}
-	return p
 }
 
 func fromMetaTime(t *metav1.Time) time.Time {

@@ -22,6 +22,8 @@ type schedule struct {
 	location *time.Location
 	key      string
 	jitter   time.Duration
+	// hash is the scheduleHash.
+	hash string
 	// empty means that the spec has no schedule.
 	empty bool
 }
@@ -54,6 +56,7 @@ func newSchedule(cronTab *stablev1.CronTab) (*schedule, *specError) {
 		location: options.Location,
 		key:      hashKey(cronTab),
 		jitter:   time.Duration(cronTab.Spec.JitterSeconds) * time.Second,
+		hash:     scheduleHash(&cronTab.Spec),
 		empty:    len(options.Schedules) == 0,
 	}, nil
 }

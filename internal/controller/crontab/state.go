@@ -15,6 +15,9 @@ import (
 // process; status and Jobs are what persists.
 type state struct {
 	uid types.UID
+	// schedule is the parsed schedule of a generation; nil if it has not been parsed or is invalid.
+	schedule   *schedule
+	generation int64
 	// progressLoaded means that progress is set and takes precedence over the cache.
 	progressLoaded bool
 	progress       progress
@@ -47,6 +50,110 @@ type state struct {
 type statusWrite struct {
 	before, after string
 	status        stablev1.CronTabStatus
+}
+
+// scheduleOf returns newSchedule of a CronTab, parsed once for each generation. Not so an invalid one: the time zone may be
+// installed later.
+func (st *state) scheduleOf(cronTab *stablev1.CronTab) (*schedule, *specError) {
+	if st.schedule != nil && st.generation == cronTab.Generation {
+		return st.schedule, nil
+	}
+	var invalid *specError
+	st.schedule, invalid = newSchedule(cronTab)
+	st.generation = cronTab.Generation
+	return st.schedule, invalid
+}
+
+// progress is the position of a CronTab in its schedule.
+type progress struct {
+	// hash identifies the schedule to which the times below belong.
+	hash string
+	// decidedUntil is the scheduled time up to which all runs are decided, or the start of the
+	// current schedule.
+	decidedUntil time.Time
+	// queued are the scheduled times up to decidedUntil of runs that are waiting to start, earliest
+	// first.
+	queued []time.Time
+	// lastScheduled is the scheduled time of the last run that was started.
+	lastScheduled time.Time
+	// lastManual is the last request whose run was started.
+	lastManual time.Time
+	// missed is the number of runs that were due and will never start.
+	missed int64
+}
+
+// progressFromStatus returns the progress that a status records.
+func progressFromStatus(status *stablev1.CronTabStatus) progress {
+	p := progress{
+		hash:          status.ScheduleHash,
+		decidedUntil:  fromMetaTime(status.ScheduledUntil),
+		lastScheduled: fromMetaTime(status.LastScheduleTime),
+		lastManual:    fromMetaTime(status.LastRunRequestedAt),
+		missed:        status.MissedRuns,
+	}
+	for _, scheduled := range status.QueuedTimes {
+		p.queued = append(p.queued, scheduled.Time)
+	}
+	return p
+}
+
+// writeTo records the progress in a status.
+func (p progress) writeTo(status *stablev1.CronTabStatus) {
+	status.ScheduleHash = p.hash
+	status.ScheduledUntil = toMetaTime(p.decidedUntil)
+	status.LastScheduleTime = toMetaTime(p.lastScheduled)
+	status.LastRunRequestedAt = toMetaTime(p.lastManual)
+	status.MissedRuns = p.missed
+	status.QueuedTimes = nil
+	for _, scheduled := range p.queued {
+		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(scheduled))
+	}
+}
+
+// clone returns a deep copy.
+func (p progress) clone() progress {
+	p.queued = slices.Clone(p.queued)
+	return p
+}
+
+// equal reports whether two progresses are the same.
+func (p progress) equal(other progress) bool {
+	return p.hash == other.hash && p.decidedUntil.Equal(other.decidedUntil) && slices.EqualFunc(p.queued, other.queued, time.Time.Equal) &&
+		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed
+}
+
+// afterStart returns the progress after the start of a run.
+func (p progress) afterStart(s *pendingRun) progress {
+	p = p.clone()
+	if s.manual {
+		p.lastManual = s.at
+		return p
+	}
+	p.queued = slices.DeleteFunc(p.queued, s.at.Equal)
+	p.lastScheduled = s.at
+	return p
+}
+
+// recoverFromJobs returns the progress, advanced by the evidence of existing Jobs. Runs are started
+// in order, so everything up to the latest Job is decided, even if the status update was lost.
+func (p progress) recoverFromJobs(runs []run) progress {
+	p = p.clone()
+	for i := range runs {
+		if r := &runs[i]; !r.manual && r.at.After(p.decidedUntil) {
+			p.decidedUntil = r.at
+		}
+	}
+	for i := range runs {
+		r := &runs[i]
+		if r.manual {
+			continue
+		}
+		if r.at.After(p.lastScheduled) {
+			p.lastScheduled = r.at
+		}
+		p.queued = slices.DeleteFunc(p.queued, func(scheduled time.Time) bool { return !scheduled.After(r.at) })
+	}
+	return p
 }
 
 // loadProgress returns the progress in memory, or else recovers it from status and Jobs.

@@ -27,7 +27,7 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 	status.ObservedGeneration = cronTab.Generation
 	progress, runs, queued := p.progress, seen.runs, p.queuedCount
 	if d.started != nil {
-		progress = progress.afterStart(p.start)
+		progress = p.afterStart
 		runs = append(runs[:len(runs):len(runs)], *d.started)
 		queued--
 		actErr = nil // the run started; the error is about something else
