@@ -42,6 +42,7 @@ run: build machines containers ## Start a Kubernetes API with all controllers on
 .PHONY: machines
 machines:
 	@hack/require.sh qemu-system-x86_64 qemu-img || echo "Without QEMU there are no VirtualMachines; all else works." >&2
+	@hack/launcher-image.sh bin/launcher || echo "Without the image of the launcher there are no machines in Pods; all else works." >&2
 	@hack/guest.sh bin/guest || echo "Without a guest VirtualMachines need spec.image; all else works." >&2
 
 # Without these the node is simulated, and keelson up says so.
@@ -137,7 +138,7 @@ AREA ?=
 in_area = $(strip $(if $(AREA),$(foreach package,$(1),$(if $(filter $(AREA),$(subst /, ,$(package))),$(package))),$(1)))
 
 .PHONY: test-needs
-test-needs: bin/keelson bin/keelson-kube bin/kubectl guest node s3server
+test-needs: bin/keelson bin/keelson-kube bin/kubectl guest launcher node s3server
 	@hack/require.sh gcc qemu-system-x86_64 qemu-img /usr/share/OVMF/OVMF_CODE_4M.fd runc iptables nft systemd-analyze ssh curl pkill
 	@hack/require.sh chromium node npm || echo "Without Chromium and npm the tests of the console's page are skipped; all else works." >&2
 	if command -v npm >/dev/null; then cd console && npm ci --silent --ignore-scripts >&2; fi # axe-core, for tests in Chromium

@@ -74,8 +74,10 @@ func (r *release) programs(architecture string) error {
 	name := fmt.Sprintf("keelson-%s-linux-%s", r.version, architecture)
 	a := archive{prefix: name + "/"}
 	a.folder(filepath.Join(r.built, architecture), "")
-	if guest := filepath.Join(r.built, "guest", architecture); exists(guest) {
-		a.folder(guest, "guest")
+	for _, image := range []string{"guest", "launcher"} {
+		if folder := filepath.Join(r.built, image, architecture); exists(folder) {
+			a.folder(folder, image)
+		}
 	}
 	a.folder("config/systemd", "systemd")
 	a.folder("examples/manifests", "examples/manifests")

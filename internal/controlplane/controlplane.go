@@ -42,6 +42,8 @@ type Options struct {
 	// RealNode, if set, runs real nodes on this host, and RealNodes is their number: 0 means 1. Several of them need root.
 	RealNode  *node.Machine
 	RealNodes int
+	// Images are loaded into each real node before it counts as ready.
+	Images []node.Image
 	// OwnServices chooses a network of Services that other control planes rarely have, also without real nodes, which can
 	// be added later then. Real nodes are refused while another control plane on this host has the same network.
 	OwnServices bool

@@ -169,7 +169,7 @@ func (cp *ControlPlane) addNode(index, count int) error {
 		err = cp.renewOnce()
 	}
 	if err == nil {
-		err = cp.launch(cp.supervision, cp.realNode(s))
+		err = cp.launchNode(s)
 	}
 	if err != nil {
 		cp.forgetNode(index) // the next attempt begins again

@@ -233,15 +233,34 @@ func (cp *ControlPlane) simulatedNodeArgs() []string {
 // realNode is a node that executes its Pods. It is one process, which ends together with all its children.
 func (cp *ControlPlane) realNode(s node.Settings) *component {
 	return &component{
-		name:          numbered(nameNode, s.Index),
-		binary:        filepath.Join(s.Programs, node.Program),
-		args:          func() []string { return []string{"run", s.File()} },
-		inputs:        []string{s.File()},
-		prepare:       func(ctx context.Context) error { return awaitPower(ctx, s.Dir) },
-		ready:         func(ctx context.Context) error { return cp.checkRealNode(ctx, s) },
+		name:    numbered(nameNode, s.Index),
+		binary:  filepath.Join(s.Programs, node.Program),
+		args:    func() []string { return []string{"run", s.File()} },
+		inputs:  []string{s.File()},
+		prepare: func(ctx context.Context) error { return awaitPower(ctx, s.Dir) },
+		ready: func(ctx context.Context) error {
+			if err := cp.checkRealNode(ctx, s); err != nil {
+				return err
+			}
+			return s.LoadImages(ctx, cp.opts.Images)
+		},
 		readyInterval: 50 * time.Millisecond,
 		readyTimeout:  2 * time.Minute,
 	}
+}
+
+// launchNode starts a real node, and waits in the background until it is ready.
+func (cp *ControlPlane) launchNode(s node.Settings) error {
+	c := cp.realNode(s)
+	if err := cp.launch(cp.supervision, c); err != nil {
+		return err
+	}
+	cp.wg.Go(func() {
+		if err := c.awaitReady(cp.supervision); err != nil && cp.supervision.Err() == nil {
+			cp.opts.Log.Error(err, "A real node is not ready", "node", s.Name)
+		}
+	})
+	return nil
 }
 
 // powerInterval is the interval at which a node that is powered off is looked at.

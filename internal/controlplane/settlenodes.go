@@ -36,7 +36,7 @@ func (cp *ControlPlane) settleRealNodes(ctx context.Context, client kubernetes.I
 	starts, startCtx := errgroup.WithContext(ctx)
 	for _, s := range nodes {
 		if node.IsPoweredOff(s.Dir) {
-			cp.wg.Go(func() { _ = cp.launch(cp.supervision, cp.realNode(s)) }) // when it is powered on
+			cp.wg.Go(func() { _ = cp.launchNode(s) }) // when it is powered on
 			continue
 		}
 		if !outdated[s.Index] {

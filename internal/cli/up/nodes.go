@@ -3,6 +3,7 @@ package up
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
@@ -49,10 +50,55 @@ func (o *options) chooseNode(ctx context.Context, dir string) error {
 
 // checkDrivers rejects machines in Pods that nothing executes.
 func (o *options) checkDrivers() error {
-	if o.machine == nil && slices.Contains(o.machines.Drivers, pod.Name) {
+	if !slices.Contains(o.machines.Drivers, pod.Name) {
+		return nil
+	}
+	if o.machine == nil {
 		return usage.Errorf("--vm-driver=%s: the Pods of simulated nodes run nothing; add --node=real", pod.Name)
 	}
+	for _, image := range o.podImages() {
+		if _, err := os.Stat(image.folder); err != nil {
+			return fmt.Errorf("--vm-driver=%s needs the files of the image %s: %w. `make %[2]s` builds them", pod.Name, image.name, err)
+		}
+	}
 	return nil
+}
+
+// podImage is an image of the driver pod that comes with Keelson.
+type podImage struct {
+	name, folder, entrypoint string
+	// reference is the option that names the image.
+	reference *string
+}
+
+// podImages returns the images of the driver pod that no option names. The real nodes get them from folders of this host.
+func (o *options) podImages() (wanted []podImage) {
+	folder, _ := instance.Beside("launcher") // checkDrivers looks for it
+	for _, image := range []podImage{
+		{"launcher", folder, "/keelson-launcher", &o.machines.LauncherImage},
+		{"guest", o.machines.GuestDir, "/kernel", &o.machines.GuestImage}, // no container runs it
+	} {
+		if *image.reference == "" {
+			wanted = append(wanted, image)
+		}
+	}
+	return wanted
+}
+
+// nodeImages returns the images that real nodes get, and makes the driver pod use them.
+func (o *options) nodeImages() (images []node.Image, err error) {
+	if o.machine == nil || !slices.Contains(o.machines.Drivers, pod.Name) {
+		return nil, nil
+	}
+	for _, wanted := range o.podImages() {
+		image, err := node.NewImage(wanted.name, wanted.folder, wanted.entrypoint)
+		if err != nil {
+			return nil, err
+		}
+		*wanted.reference = image.Name
+		images = append(images, image)
+	}
+	return images, nil
 }
 
 // automatic is the mode that auto stands for. Nodes that a killed process left running are adopted: a change

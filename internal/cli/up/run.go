@@ -46,9 +46,13 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		go func() { _, _ = definitions() }() // runManager gets the error
 	}
 	early := make(chan struct{})
+	images, err := o.nodeImages()
+	if err != nil {
+		return err
+	}
 	simulated, real := o.nodeCounts()
 	cp, err := controlplane.Start(ctx, controlplane.Options{
-		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: simulated, RealNode: o.machine, RealNodes: real,
+		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: simulated, RealNode: o.machine, RealNodes: real, Images: images,
 		Answering: func(ctx context.Context, config *rest.Config) {
 			defer close(early)
 			if o.noControllers {

@@ -78,8 +78,16 @@ func TestMachinesInPodsNeedRealNodes(t *testing.T) {
 		t.Errorf("with simulated nodes: %v", err)
 	}
 	o.machine = &node.Machine{}
+	if err := o.checkDrivers(); err == nil || !strings.Contains(err.Error(), "make launcher") { // it is not beside the program of the test
+		t.Errorf("without the files of the image: %v", err)
+	}
+	o.machines.LauncherImage, o.machines.GuestDir = "example.com/launcher:v1", t.TempDir()
 	if err := o.checkDrivers(); err != nil {
 		t.Errorf("with a real node: %v", err)
+	}
+	images, err := o.nodeImages()
+	if err != nil || len(images) != 1 || images[0].Name != o.machines.GuestImage || o.machines.LauncherImage != "example.com/launcher:v1" {
+		t.Errorf("the nodes get %v, %v; the machines %s and %s", images, err, o.machines.LauncherImage, o.machines.GuestImage)
 	}
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // Labels and annotations of the objects of a machine.
@@ -156,6 +157,14 @@ func definitionOf(pod *corev1.Pod) (d launcher.Definition, ok bool) {
 // images are the images of a Pod.
 type images struct{ launcher, guest string }
 
+// pullPolicy returns the pull policy of an image. Each node has those that Keelson brings to its nodes, and no registry does.
+func pullPolicy(image string) corev1.PullPolicy {
+	if strings.HasPrefix(image, node.OwnImages) {
+		return corev1.PullNever
+	}
+	return corev1.PullIfNotPresent
+}
+
 // processors is how Pods get the processors of guests.
 type processors struct {
 	// ratio is how many of them share one processor of a node.
@@ -216,7 +225,7 @@ func newRestrictedPod(meta metav1.ObjectMeta, image string, variable corev1.EnvV
 			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name: container, Image: image, ImagePullPolicy: corev1.PullIfNotPresent,
+			Name: container, Image: image, ImagePullPolicy: pullPolicy(image),
 			// An image from an archive or folder may have no entry point, or another one.
 			Command:                []string{"/keelson-launcher"},
 			Env:                    []corev1.EnvVar{variable, {Name: "TMPDIR", Value: launcher.RunDir}},
@@ -281,7 +290,7 @@ func addVolumes(spec *corev1.PodSpec, machine *backend.Machine, images images) {
 		},
 	}})
 	image := func(reference string) corev1.VolumeSource {
-		return corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: corev1.PullIfNotPresent}}
+		return corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: reference, PullPolicy: pullPolicy(reference)}}
 	}
 	switch {
 	case machine.Image == nil:

@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
+	"github.com/keelson-dev/keelson/internal/node"
 )
 
 func quantity(text string) *resource.Quantity { return ptr.To(resource.MustParse(text)) }
@@ -309,5 +310,15 @@ func TestDiskInClaim(t *testing.T) {
 	}
 	if got := diskIn(*quantity("1")); got != 1<<20 {
 		t.Errorf("a claim of 1 byte has room for %d", got)
+	}
+}
+
+func TestPullPolicy(t *testing.T) {
+	for image, want := range map[string]corev1.PullPolicy{
+		node.OwnImages + "launcher:1": corev1.PullNever, "images.example/keelson-launcher:v1": corev1.PullIfNotPresent, "keelson-launcher:v1": corev1.PullIfNotPresent,
+	} {
+		if got := pullPolicy(image); got != want {
+			t.Errorf("%s: %s, want %s", image, got, want)
+		}
 	}
 }

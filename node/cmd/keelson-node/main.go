@@ -21,7 +21,7 @@ import (
 const usage = `usage: keelson-node run SETTINGS
        keelson-node remove SETTINGS
        keelson-node sweep-layers FOLDER
-       keelson-node image-load [-name NAME] [-entrypoint PATH] FILE|FOLDER|- SOCKET...
+       keelson-node image-load [-own] [-name NAME] [-entrypoint PATH] FILE|FOLDER|- SOCKET...
        keelson-node image-list SOCKET`
 
 func main() {

@@ -17,12 +17,14 @@ import (
 	"github.com/keelson-dev/keelson/node/internal/image"
 )
 
-// LoadImages is `keelson-node image-load [-name NAME] [-entrypoint PATH] FILE|FOLDER|- SOCKET...`. It loads images into the containerd at
-// each socket, and prints their names.
+// LoadImages is `keelson-node image-load [-own] [-name NAME] [-entrypoint PATH] FILE|FOLDER|- SOCKET...`. It loads images into the
+// containerd at each socket, and prints their names. -own is for an image of Keelson itself.
 func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.Writer) (err error) {
 	flags := flag.NewFlagSet("image-load", flag.ContinueOnError)
 	var c image.Config
 	var entrypoint string
+	var own bool
+	flags.BoolVar(&own, "own", false, "")
 	flags.StringVar(&c.Name, "name", "", "")
 	flags.StringVar(&entrypoint, "entrypoint", "", "")
 	if err := flags.Parse(args); err != nil {
@@ -35,7 +37,12 @@ func LoadImages(ctx context.Context, args []string, stdin io.Reader, stdout io.W
 		c.Entrypoint = []string{entrypoint}
 	}
 	source, sockets := flags.Arg(0), flags.Args()[1:]
-	names, err := loadInto(ctx, sockets, source, c, stdin)
+	var names []string
+	if own {
+		names, err = loadOwn(ctx, sockets, source, c)
+	} else {
+		names, err = loadInto(ctx, sockets, source, c, stdin)
+	}
 	if err != nil {
 		return err
 	}
@@ -57,6 +64,21 @@ func loadInto(ctx context.Context, sockets []string, source string, c image.Conf
 	}
 	for _, socket := range sockets[1:] {
 		if err := copyInto(ctx, socket, first, names); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// loadOwn loads an image of Keelson itself into each containerd that does not have it.
+func loadOwn(ctx context.Context, sockets []string, source string, c image.Config) (names []string, err error) {
+	for _, socket := range sockets {
+		store, err := image.Open(socket)
+		if err != nil {
+			return nil, err
+		}
+		names, err = store.LoadOwn(ctx, source, c)
+		if err := errors.Join(err, store.Close()); err != nil {
 			return nil, err
 		}
 	}

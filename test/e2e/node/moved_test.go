@@ -35,7 +35,6 @@ func movedInPod(t *testing.T, u *user) {
 	if got := u.keelsonNode(t, "add"); got != "node/"+node.Name(1)+" added\n" {
 		t.Errorf("got %q", got)
 	}
-	u.loadMachineImagesAgain(t)
 	u.apply(t, strings.Replace(sharedVolume, "DIRECTORY", shared, 1))
 	u.apply(t, strings.Replace(machineInPod, "spec:\n", "spec:\n  storageClassName: shared\n  evictionPolicy: sleep\n", 1))
 	u.awaitMachine(t)

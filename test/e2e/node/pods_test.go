@@ -5,8 +5,6 @@ package node
 import (
 	"io"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,17 +13,12 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
-	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-const (
-	launcherImage = "keelson-launcher:test"
-	guestImage    = "keelson-guest:test"
-	// ofMachines selects the objects of machines of the driver pod.
-	ofMachines = "cloudnative.tw/virtualmachine-uid"
-)
+// ofMachines selects the objects of machines of the driver pod.
+const ofMachines = "cloudnative.tw/virtualmachine-uid"
 
 // machineInPod is a machine with the default guest, a root disk, and a web server at a port that is not in spec.ports. The page disk says
 // whether a disk "data" is one that an earlier run had, and the page boot differs after each boot.
@@ -52,7 +45,7 @@ spec:
 func TestLongMachinesInPods(t *testing.T) {
 	u := newPodsUser(t)
 	u.steps(t, []step{
-		{"the images are built and loaded", upWithPods},
+		{"the instance starts, with the images", upWithPods},
 		{"what the driver cannot do is refused", refusedInPods},
 		{"it is created, and its agent connects", createInPod},
 		{"its console, its log and its ports are reached", accessInPod},
@@ -103,58 +96,12 @@ func newPodsUser(t *testing.T) *user {
 // startPods starts the instance, or only its manager if the rest runs.
 func (u *user) startPods(t *testing.T) string {
 	t.Helper()
-	return u.OK(t, "keelson", "up", "--detach", "--node=real", "--vm-driver=pod", "--data-dir", u.data,
-		"--vm-launcher-image", launcherImage, "--vm-guest-image", guestImage)
+	return u.OK(t, "keelson", "up", "--detach", "--node=real", "--vm-driver=pod", "--data-dir", u.data)
 }
 
 func upWithPods(t *testing.T, u *user) {
 	u.startPods(t)
-	loadMachineImages(t, u)
 	u.kubectl(t, "label", "namespace", "default", "pod-security.kubernetes.io/enforce=restricted")
-}
-
-// loadMachineImages builds the image of the launcher, and loads it and that of the default guest of the machine that runs the tests.
-func loadMachineImages(t *testing.T, u *user) {
-	t.Helper()
-	buildLauncher(t, u.launcher())
-	u.loadMachineImagesAgain(t)
-}
-
-// buildLauncher builds the image of the launcher into a directory.
-func buildLauncher(t *testing.T, dir string) {
-	t.Helper()
-	if out, err := exec.Command("../../../hack/launcher-image.sh", dir).CombinedOutput(); err != nil {
-		t.Fatalf("make launcher: %v\n%s", err, out)
-	}
-}
-
-// builtGuest returns the directory of the default guest of the machine that runs the tests.
-func builtGuest(t *testing.T) string {
-	t.Helper()
-	keelson, err := env.Binary("keelson")
-	if err != nil {
-		t.Fatal(err)
-	}
-	guest := filepath.Join(filepath.Dir(keelson), "guest")
-	if _, err := os.Stat(filepath.Join(guest, "guest.json")); err != nil {
-		t.Fatalf("there is no default guest; make guest builds it: %v", err)
-	}
-	return guest
-}
-
-// launcher is the directory of the image of the launcher.
-func (u *user) launcher() string { return filepath.Join(u.home, "launcher") }
-
-// loadMachineImagesAgain loads the images that loadMachineImages has built, for nodes that are new.
-func (u *user) loadMachineImagesAgain(t *testing.T) {
-	t.Helper()
-	load := func(name string, words ...string) {
-		t.Helper()
-		words = append([]string{"keelson", "node", "image", "load", "--data-dir", u.data, "--name", name}, words...)
-		transcript.Contains(t, u.OK(t, words...), "docker.io/library/"+name+"\n")
-	}
-	load(launcherImage, u.launcher())
-	load(guestImage, "--entrypoint=/kernel", builtGuest(t)) // no container runs it
 }
 
 func refusedInPods(t *testing.T, u *user) {

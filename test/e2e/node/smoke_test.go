@@ -37,7 +37,7 @@ func lostForGood(t *testing.T, u *user) {
 func TestSmokeMachinesInPods(t *testing.T) {
 	u := newPodsUser(t)
 	u.steps(t, []step{
-		{"the images are built and loaded", upWithPods},
+		{"the instance starts, with the images", upWithPods},
 		{"a snapshot is taken", snapshotInPod},
 		{"it sleeps without its Pod, and goes on", sleepInPod},
 		{"it is restarted, and keeps its disks", func(t *testing.T, u *user) {

@@ -20,7 +20,7 @@ const ofSnapshots = "cloudnative.tw/virtualmachinesnapshot-uid"
 func TestLongSnapshotsInPods(t *testing.T) {
 	u := newPodsUser(t)
 	u.steps(t, []step{
-		{"the images are built and loaded", upWithPods},
+		{"the instance starts, with the images", upWithPods},
 		{"a machine has data", dataInPod},
 		{"it is taken while the machine runs", takenRunningInPod},
 		{"its Pod is lost while the machine runs, and it is taken", takenAfterAFaultInPod},

@@ -127,7 +127,6 @@ func TestSoakMachinesInPods(t *testing.T) {
 // begin starts the nodes, and n machines on them.
 func (s *soak) begin(n int) {
 	s.up()
-	loadMachineImages(s.T, s.u)
 	s.u.apply(s.T, env.SmallRequests(20))
 	trial := s.u.Shell
 	trial.Stdin = `{apiVersion: v1, kind: Pod, metadata: {name: trial}, spec: {containers: [{name: a, image: a, resources: {requests: {cpu: 1}}}]}}`
@@ -159,8 +158,7 @@ func (s *soak) await() {
 }
 
 func (s *soak) up() {
-	s.u.OK(s.T, "keelson", "up", "--detach", "--node=real", "--nodes="+strconv.Itoa(soakNodes), "--vm-driver=pod", "--data-dir", s.u.data,
-		"--vm-launcher-image", launcherImage, "--vm-guest-image", guestImage)
+	s.u.OK(s.T, "keelson", "up", "--detach", "--node=real", "--nodes="+strconv.Itoa(soakNodes), "--vm-driver=pod", "--data-dir", s.u.data)
 }
 
 // pause lets some time go by.
