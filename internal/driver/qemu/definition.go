@@ -68,7 +68,7 @@ type definition struct {
 	// Restoring is a restore that is decided and not done; nil if there is none. Restored is the token of the last one that is done.
 	Restoring *restoring `json:"restoring,omitempty"`
 	Restored  string     `json:"restored,omitempty"`
-	// MemoryShared means that the memory is that of a template, of which the machine has copied what it has changed. It cannot give
+	// MemoryShared means that the memory is that of a template or of a snapshot, of which the machine has copied what it has changed. It cannot give
 	// the host any back.
 	MemoryShared bool `json:"memoryShared,omitempty"`
 	// StopRun is the run that was requested to stop.

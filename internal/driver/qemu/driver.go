@@ -151,6 +151,7 @@ type Driver struct {
 	users     *users
 	networks  *networks
 	templates *templates
+	loaded    *loadedMemories
 
 	// ctx ends with the driver, and with it all tasks. Machines keep running.
 	ctx    context.Context
@@ -226,6 +227,7 @@ func Open(options Options) (*Driver, error) {
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.starting = make(chan struct{}, max(2, runtime.NumCPU()))
 	d.images = newImages(d.imagesDir(), options)
+	d.loaded = &loadedMemories{all: map[string]*loadedMemory{}}
 	d.networks = &networks{d: d, all: map[string]*namespaceNetwork{}}
 	if err := errors.Join(d.openDisks(), d.openSnapshots(), d.openTemplates(), d.attachMachines(), d.openNetworks()); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -386,5 +388,6 @@ func (d *Driver) Close() error {
 	d.mu.Unlock()
 	d.cancel()
 	d.tasks.Wait()
+	d.loaded.close()
 	return d.processes.Close()
 }

@@ -61,7 +61,7 @@ func (m *machine) loadTemplate(ctx context.Context, from *template, devices *os.
 		return savedmemory.Unusable("QEMU has ended")
 	}
 	err := o.Load(ctx, func(ctx context.Context, conn *qmp.Client) error {
-		if err := loadDevices(ctx, conn, from, devices); err != nil && ctx.Err() == nil {
+		if err := loadDevices(ctx, conn, from.QEMU, devices); err != nil && ctx.Err() == nil {
 			return savedmemory.Unusable("%v", err)
 		} else if err != nil {
 			return err
@@ -75,16 +75,17 @@ func (m *machine) loadTemplate(ctx context.Context, from *template, devices *os.
 	return err
 }
 
-// loadDevices makes a QEMU that waits for it load the state of the devices of a template.
-func loadDevices(ctx context.Context, conn *qmp.Client, from *template, devices *os.File) error {
+// loadDevices makes a QEMU that waits for it load the state of devices that another QEMU, of the version madeBy, has saved: its memory has the
+// content that fits.
+func loadDevices(ctx context.Context, conn *qmp.Client, madeBy string, devices *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, savedmemory.Timeout)
 	defer cancel()
 	version, err := savedmemory.Version(ctx, conn)
 	if err != nil {
 		return err
 	}
-	if version != from.QEMU {
-		return fmt.Errorf("QEMU %s made it, and this is %s", from.QEMU, version)
+	if version != madeBy {
+		return fmt.Errorf("QEMU %s made it, and this is %s", madeBy, version)
 	}
 	if err := ignoreShared(ctx, conn, true); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
+	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -192,7 +193,7 @@ func counter(text string) int {
 // itself: none has the name, the addresses, the keys or the random numbers of another one. They have their disks, and boot later as
 // any machine.
 func TestForksWithMemory(t *testing.T) {
-	const number = 2
+	const number = 3
 	needGuest(t)
 	w := newFixture(t)
 	source := named("default", "web", func(m *backend.Machine) {
@@ -222,6 +223,16 @@ func TestForksWithMemory(t *testing.T) {
 		harness.Eventually(t, "it is created asleep", func() bool { s := g.server(); return is(backend.StateAsleep)(&s) })
 		w.do(w.driver.Start(t.Context(), fork))
 		guests = append(guests, g)
+	}
+	shared := 0
+	for _, fork := range forks {
+		harness.Eventually(t, "it is on", func() bool { s := (&testGuest{w, fork}).server(); return is(backend.StateRunning)(&s) })
+		if w.driver.machines[fork.UID].def.MemoryShared {
+			shared++
+		}
+	}
+	if shared != number-1 {
+		t.Errorf("%d forks share their memory, want all but the first", shared)
 	}
 	seen := map[string]string{}
 	for i, g := range guests {
@@ -268,7 +279,20 @@ func TestForksWithMemory(t *testing.T) {
 		out, err := fork.try("hostname; cat /root/file; [ -e /tmp/i ] || echo booted")
 		return err == nil && out == "web-0\nof-fork\nbooted"
 	})
-	for _, g := range guests {
+
+	// A fork that cannot use the shared memory loads its own.
+	last := forkOf(source, "web-last", id)
+	digest := w.driver.findSnapshot(id.UID).definition().Memory.SHA256
+	w.driver.loaded.use(digest)
+	damaged, err := os.Open(os.DevNull)
+	w.do(err)
+	w.driver.loaded.all[digest].shared.devices, damaged = damaged, w.driver.loaded.all[digest].shared.devices
+	w.do(damaged.Close())
+	w.reach(last, drivertest.ToRun)
+	if !w.wasInstant(last) || w.driver.machines[last.UID].def.MemoryShared {
+		t.Error("it has booted, or shares memory that it cannot use")
+	}
+	for _, g := range append(guests, &testGuest{w, last}) {
 		g.remove()
 	}
 	w.deleteSnapshot(id)

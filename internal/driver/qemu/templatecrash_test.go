@@ -21,6 +21,7 @@ const (
 	makeTemplate  = "make"
 	startInstance = "start"
 	startFork     = "fork"   // a machine that is made of the snapshot first, which has memory
+	startShared   = "shared" // the same, whose memory is shared
 	takeQuiesced  = "freeze" // a snapshot of the machine, which runs
 )
 
@@ -45,8 +46,11 @@ func runInstantHelper(d *Driver, what string) error {
 		return errors.Join(runQuiescing(ctx, d), d.Close())
 	}
 	machine := booted()
-	if what == startFork {
+	if what == startFork || what == startShared {
 		machine = instantFork()
+	}
+	if what == startShared {
+		d.loaded.use(d.findSnapshot(machine.Snapshot).definition().Memory.SHA256) // as another fork would
 	}
 	if err := drivertest.Reach(ctx, d, machine, drivertest.ToRun); err != nil {
 		return err
@@ -77,12 +81,16 @@ func TestLongKilledWhileAForkGoesOn(t *testing.T) {
 	w.eventually("the guest answers", answers)
 	w.takesMemory(snapshotOf(1, "first"), source)
 	w.remove()
-	for _, at := range []string{
-		"fork prepared", "created", "fork disconnected", "memory used", "continue done", "guest renamed", "fork complete",
+	for _, killed := range []struct{ what, at string }{
+		{startFork, "fork prepared"}, {startFork, "created"}, {startFork, "fork disconnected"}, {startFork, "memory used"},
+		{startFork, "continue done"}, {startFork, "guest renamed"}, {startFork, "fork complete"},
+		{startShared, "shared memory begun"}, {startShared, "shared memory loaded"}, {startShared, "process started"},
+		{startShared, "fork disconnected"}, {startShared, "memory used"},
 	} {
-		t.Run(at, func(t *testing.T) {
+		at := killed.at
+		t.Run(killed.what+" "+at, func(t *testing.T) {
 			w.do(w.driver.Close())
-			t.Setenv(helperInstant, startFork)
+			t.Setenv(helperInstant, killed.what)
 			if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
 				t.Fatalf("the manager was not killed at %q", at)
 			}

@@ -312,13 +312,7 @@ func saveTemplate(ctx context.Context, conn *qmp.Client, made *template, dir str
 	if err := conn.Run(ctx, "stop", nil, nil); err != nil {
 		return err
 	}
-	if err := ignoreShared(ctx, conn, true); err != nil {
-		return err
-	}
-	if err := savedmemory.BeginSaving(ctx, conn, devices); err != nil {
-		return err
-	}
-	return savedmemory.AwaitSaved(ctx, conn)
+	return saveDevices(ctx, conn, devices)
 }
 
 // endTemplateProcess ends the process of a template, also if its record was lost or damaged, and removes the record.

@@ -50,7 +50,14 @@ func (m *machine) wake(ctx context.Context) error {
 // the guest does not run, and the memory can be loaded again.
 func (m *machine) load(ctx context.Context) error {
 	saved := m.savedMemory()
-	l, proc, err := m.launch(ctx, func(ctx context.Context) (*launch, error) { return m.prepareWake(ctx, saved) })
+	var shared *sharedMemory
+	l, proc, err := m.launch(ctx, func(ctx context.Context) (l *launch, err error) {
+		l, shared, err = m.prepareWake(ctx, saved)
+		return l, err
+	})
+	if shared != nil {
+		defer shared.close()
+	}
 	if err != nil {
 		return err
 	}
@@ -62,7 +69,18 @@ func (m *machine) load(ctx context.Context) error {
 	if o == nil {
 		return errors.New("QEMU ended while it started")
 	}
-	return o.Load(ctx, func(ctx context.Context, conn *qmp.Client) error { return saved.Load(ctx, conn, m.dir) })
+	return o.Load(ctx, func(ctx context.Context, conn *qmp.Client) error {
+		if shared == nil {
+			return saved.Load(ctx, conn, m.dir)
+		}
+		err := loadDevices(ctx, conn, saved.QEMU, shared.devices)
+		if err != nil && ctx.Err() == nil {
+			m.d.loaded.forget(saved.SHA256) // the next attempt loads it by itself
+			// This does not wrap the error: a QEMU that has ended would mean that it rejects the saved memory.
+			return fmt.Errorf("load the memory that it shares with other machines: %v", err) //nolint:errorlint // see above
+		}
+		return err
+	})
 }
 
 func (m *machine) savedMemory() *savedMemory {
@@ -101,9 +119,39 @@ func (m *machine) fillFiles(ctx context.Context, l *launch) error {
 	return errors.Join(m.kernelFor(l.machine.Image, l), m.prepareFirmware(l), m.findCDROM(ctx, l))
 }
 
-// prepareWake returns the QEMU that the saved memory fits. It changes none of the files that the guest writes to. m.files is
-// held.
-func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch, error) {
+// prepareWake returns the QEMU that the saved memory fits, and the memory if other machines have it, too; otherwise, QEMU loads that. It
+// changes none of the files that the guest writes to. m.files is held.
+func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (_ *launch, shared *sharedMemory, err error) {
+	l, err := m.findWake(ctx, saved)
+	if err != nil {
+		return nil, nil, err
+	}
+	m.mu.Lock()
+	before := m.def.HostPorts
+	var inUse []v1alpha1.Port
+	if m.wakesOnConnection() {
+		inUse = l.machine.Ports // its network listens at them
+	}
+	m.mu.Unlock()
+	published, err := m.d.hostPorts(l.machine.Ports, before, inUse)
+	if err != nil {
+		return nil, nil, err
+	}
+	if shared = m.d.loaded.open(ctx, m, l, saved); shared != nil {
+		l.Memory = memoryPath(shared.memory)
+	}
+	m.removeSockets()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.def.HostPorts, m.def.StopRun, m.def.MemoryShared = published, "", shared != nil
+	if err := m.def.write(m.dir); err != nil {
+		return nil, shared, fmt.Errorf("write machine: %w", err)
+	}
+	return l, shared, nil
+}
+
+// findWake returns the QEMU that the saved memory fits, without its ports.
+func (m *machine) findWake(ctx context.Context, saved *savedMemory) (*launch, error) {
 	if saved == nil {
 		return nil, errors.New("the machine is not asleep")
 	}
@@ -128,24 +176,6 @@ func (m *machine) prepareWake(ctx context.Context, saved *savedMemory) (*launch,
 	for _, disk := range saved.Disks {
 		record, _ := m.diskRecord(disk.Name)
 		l.addDisks(m.d.disksDir(), record)
-	}
-	m.mu.Lock()
-	before := m.def.HostPorts
-	var inUse []v1alpha1.Port
-	if m.wakesOnConnection() {
-		inUse = l.machine.Ports // its network listens at them
-	}
-	m.mu.Unlock()
-	published, err := m.d.hostPorts(l.machine.Ports, before, inUse)
-	if err != nil {
-		return nil, err
-	}
-	m.removeSockets()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.def.HostPorts, m.def.StopRun, m.def.MemoryShared = published, "", false
-	if err := m.def.write(m.dir); err != nil {
-		return nil, fmt.Errorf("write machine: %w", err)
 	}
 	return l, nil
 }

@@ -148,7 +148,7 @@ func (c *Config) firmware(h handles) []string {
 func (c *Config) memory(h handles) (args []string) {
 	if c.Memory != "" {
 		share := "off"
-		if c.Template {
+		if c.Template || c.FillsMemory {
 			share = "on"
 		}
 		// The block of memory has the name that it has in a QEMU without such arguments: saved memory fits both.

@@ -60,9 +60,10 @@ type Config struct {
 	Halted bool
 	// Saved has what was plugged into the machine whose memory QEMU waits for; nil means that it boots.
 	Saved *Plugged
-	// Memory is the path of a file of memory that the guest has as its own; empty means new memory. A machine maps that of a template
-	// copy-on-write, and waits for the state of the devices.
-	Memory string
+	// Memory is the path of a file of memory that the guest has as its own; empty means new memory. A machine maps that of a template, or of
+	// a snapshot, copy-on-write, and waits for the state of the devices. FillsMemory means that QEMU writes to it: it loads Saved.
+	Memory      string
+	FillsMemory bool
 	// Template means that this is the QEMU of a template, which writes to Memory: it has no network and no drives, and the bridge of the
 	// disks has the slot BusSlot, which it has in machines.
 	Template bool
@@ -114,7 +115,7 @@ type DIMM struct {
 func (c *Config) Waits() bool { return c.Saved != nil || c.IsInstant() }
 
 // IsInstant reports whether the machine starts from a template.
-func (c *Config) IsInstant() bool { return c.Memory != "" && !c.Template }
+func (c *Config) IsInstant() bool { return c.Memory != "" && !c.Template && c.Saved == nil }
 
 // Processors identifies the processors for saved memory.
 func (c *Config) Processors() string { return savedmemory.Processors(c.cpuModel(), c.KVM) }
