@@ -35,8 +35,9 @@ const stopTimeout = 130 * time.Second
 // runHere runs everything in this process until the context ends or there is a permanent failure.
 // It calls ready once everything is running and the user was informed.
 func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, ready func()) error {
-	logger, err := o.openLog(dir)
-	if err != nil {
+	logger, logErr := o.openLog(dir)
+	images, imagesErr := o.nodeImages()
+	if err := errors.Join(logErr, imagesErr); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -46,10 +47,6 @@ func (o *options) runHere(ctx context.Context, dir, binary string, r reporter, r
 		go func() { _, _ = definitions() }() // runManager gets the error
 	}
 	early := make(chan struct{})
-	images, err := o.nodeImages()
-	if err != nil {
-		return err
-	}
 	simulated, real := o.nodeCounts()
 	cp, err := controlplane.Start(ctx, controlplane.Options{
 		Dir: dir, Binary: binary, Ephemeral: o.instance.Ephemeral, Nodes: simulated, RealNode: o.machine, RealNodes: real, Images: images,
