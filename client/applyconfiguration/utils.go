@@ -200,6 +200,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationstablev1.CronTabSpecApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("CronTabStatus"):
 		return &applyconfigurationstablev1.CronTabStatusApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("FailedRun"):
+		return &applyconfigurationstablev1.FailedRunApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("FailureStreak"):
+		return &applyconfigurationstablev1.FailureStreakApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("FinishedRun"):
 		return &applyconfigurationstablev1.FinishedRunApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("JobTemplate"):

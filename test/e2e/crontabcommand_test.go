@@ -30,4 +30,11 @@ func TestCronTabByCommand(t *testing.T) {
 		`{"spec":{"jobTemplate":{"containers":null,"restartPolicy":null,"spec":{"activeDeadlineSeconds":1,
 		"template":{"spec":{"containers":[{"name":"backup","image":"mybackupscript:v9"}],"nodeSelector":{"no":"node"}}}}}}}`)
 	transcript.Contains(t, s.Fails(t, 1, crontab("trigger", "backup", "--wait")...), "the run failed: Job backup-", "DeadlineExceeded")
+
+	// Too many of them stop the schedule, which resume continues.
+	s.kubectl(t, "patch", "crontab", "backup", "--type=merge", "-p", `{"spec":{"suspendAfterFailures":1}}`)
+	s.Fails(t, 1, crontab("trigger", "backup", "--wait")...)
+	s.untilField(t, "crontab/backup", `{.status.conditions[?(@.type=="Ready")].reason}`, "TooManyFailures")
+	transcript.Contains(t, s.OK(t, crontab("resume", "backup")...), "crontab/backup resumed")
+	s.untilField(t, "crontab/backup", `{.status.conditions[?(@.type=="Ready")].reason}`, "Scheduled")
 }

@@ -31,6 +31,9 @@ const (
 	ReasonScheduled = "Scheduled"
 	// ReasonSuspended: Ready; spec.suspend is true, so no scheduled runs start.
 	ReasonSuspended = "Suspended"
+	// ReasonTooManyFailures: as many runs in a row have failed as spec.suspendAfterFailures
+	// allows, so no scheduled runs start.
+	ReasonTooManyFailures = "TooManyFailures"
 	// ReasonNoSchedule: there is no schedule. With a jobTemplate the CronTab is Ready
 	// and runs on demand; without, it is not.
 	ReasonNoSchedule = "NoSchedule"

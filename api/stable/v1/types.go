@@ -167,6 +167,19 @@ type CronTabSpec struct {
 	// +kubebuilder:default=false
 	Suspend *bool `json:"suspend,omitempty"`
 
+	// Number of runs that have to fail in a row for scheduled runs to stop. Ready is
+	// False then. They start again after a change of the spec, a run on demand that
+	// succeeds, or keelson crontab resume. The default is never to stop.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100
+	SuspendAfterFailures *int32 `json:"suspendAfterFailures,omitempty"`
+
+	// Time of a request to start scheduled runs again that suspendAfterFailures has
+	// stopped, usually the current time. Each new value is such a request.
+	// +optional
+	ResumeRequestedAt *metav1.Time `json:"resumeRequestedAt,omitempty"`
+
 	// Time of a request to run once, usually the current time. Each new value starts one
 	// run as soon as concurrencyPolicy allows, also while suspend is true. Removing the
 	// field withdraws a request whose run has not started.
@@ -260,6 +273,10 @@ type CronTabStatus struct {
 	// +optional
 	MissedRuns int64 `json:"missedRuns,omitempty"`
 
+	// Runs that failed in a row, with spec.suspendAfterFailures.
+	// +optional
+	FailureStreak *FailureStreak `json:"failureStreak,omitempty"`
+
 	// Scheduled times of the queued runs, earliest first.
 	// +optional
 	// +listType=atomic
@@ -332,4 +349,28 @@ type FinishedRun struct {
 	// its Pod was deleted first.
 	// +optional
 	ExitCode *int32 `json:"exitCode,omitempty"`
+}
+
+// FailureStreak has the runs that failed in a row.
+type FailureStreak struct {
+	// The failed runs, earliest first, up to spec.suspendAfterFailures.
+	// +optional
+	// +listType=map
+	// +listMapKey=jobName
+	Runs []FailedRun `json:"runs,omitempty"`
+
+	// Failures up to this time do not count: the last change of the spec.
+	Since metav1.Time `json:"since"`
+
+	// Hash of the spec without runRequestedAt. If it changes, the count starts again.
+	SpecHash string `json:"specHash"`
+}
+
+// FailedRun is a run whose Job has failed.
+type FailedRun struct {
+	// Name of the Job. The Job may have been deleted since.
+	JobName string `json:"jobName"`
+
+	// Time at which the Job failed.
+	FinishTime metav1.Time `json:"finishTime"`
 }

@@ -649,6 +649,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: notBefore
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: resumeRequestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: runRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -670,6 +673,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: suspend
       type:
         scalar: boolean
+    - name: suspendAfterFailures
+      type:
+        scalar: numeric
     - name: timeZone
       type:
         scalar: string
@@ -690,6 +696,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - type
+    - name: failureStreak
+      type:
+        namedType: com.github.keelson-dev.keelson.api.stable.v1.FailureStreak
     - name: lastRun
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
@@ -723,6 +732,34 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: scheduledUntil
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.keelson-dev.keelson.api.stable.v1.FailedRun
+  map:
+    fields:
+    - name: finishTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: jobName
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.stable.v1.FailureStreak
+  map:
+    fields:
+    - name: runs
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.stable.v1.FailedRun
+          elementRelationship: associative
+          keys:
+          - jobName
+    - name: since
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: specHash
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
   map:
     fields:

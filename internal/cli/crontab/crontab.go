@@ -10,12 +10,14 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/complete"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
 )
 
 var kind = object.Kind[*stablev1.CronTab]{
@@ -65,11 +67,12 @@ func newSuspend(flags *target.Flags, suspend bool) *cobra.Command {
 		Name: "suspend", Past: "suspended", Short: "Suspend the schedule of CronTabs",
 		Long:    "Suspend the schedule of CronTabs. Active runs continue, and keelson crontab trigger still starts runs.",
 		Example: "  keelson crontab suspend backup",
-		Change:  func(cronTab *stablev1.CronTab, _ time.Time) { cronTab.Spec.Suspend = &suspend },
+		Change:  func(cronTab *stablev1.CronTab, _ time.Time) { cronTab.Spec.Suspend = ptr.To(true) },
 	}
 	if !suspend {
 		v.Name, v.Past, v.Short = "resume", "resumed", "Resume the schedule of CronTabs"
-		v.Long = "Resume the schedule of CronTabs. Runs that were due while it was suspended are not started."
+		v.Long = "Resume the schedule of CronTabs that are suspended, or that spec.suspendAfterFailures has stopped. Runs that were due in the\nmeantime are not started."
+		v.Change = controller.Resume
 		v.Example = "  keelson crontab resume backup"
 	}
 	return kind.NewVerb(flags, v)

@@ -33,11 +33,13 @@ const (
 )
 
 // selectCleanup selects the Jobs to delete and to patch. A Job whose run the status does not record
-// yet is the only proof of it and stays.
+// yet is the only proof of it and stays; with suspendAfterFailures, also one whose end it does not record.
 func (p *plan) selectCleanup(cronTab *stablev1.CronTab, seen observation) {
-	isOpen := func(r run) bool { return r.deleting || !seen.isRecorded(cronTab, r) }
+	isUncounted := !p.progress.streak.equal(seen.recorded.streak)
+	isOpen := func(r run) bool { return r.deleting || isUncounted || !seen.isRecorded(cronTab, r) }
+	counts := cronTab.Spec.SuspendAfterFailures != nil
 	for _, r := range seen.runs {
-		if withheldTTL(r) != nil && !isOpen(r) {
+		if withheldTTL(r) != nil && !isOpen(r) && (!counts || r.phase != active) {
 			p.release = append(p.release, r)
 		}
 	}

@@ -48,6 +48,9 @@ type plan struct {
 	// scheduleChanged means that the schedule differs from the one of the last reconcile.
 	scheduleChanged bool
 
+	// stopped means that suspendAfterFailures stops the schedule, and halted that this or suspend does.
+	stopped, halted bool
+
 	// start is the run to start now, or nil.
 	start *pendingRun
 	// needsLiveRead means that the API server has to confirm the progress before start.
@@ -82,8 +85,10 @@ type plan struct {
 // decide returns what to do for a CronTab at a time. It is pure.
 func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 	p := plan{now: now, progress: seen.progress.clone()}
+	p.countFailures(cronTab, seen)
+	p.halted = p.stopped || isSuspended(cronTab)
 	p.resetOnScheduleChange(cronTab, seen)
-	if seen.schedule != nil && !isSuspended(cronTab) {
+	if seen.schedule != nil && !p.halted {
 		p.queueDueRuns(&cronTab.Spec, seen)
 		p.dropExpired(&cronTab.Spec, seen.schedule)
 	} else {
@@ -101,10 +106,17 @@ func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 
 func isSuspended(cronTab *stablev1.CronTab) bool { return ptr.Deref(cronTab.Spec.Suspend, false) }
 
+// stoppedSuffix follows the hash of a schedule that suspendAfterFailures has stopped.
+const stoppedSuffix = "-stopped"
+
 // resetOnScheduleChange restarts the progress if the schedule has changed: times before the change
 // do not run.
 func (p *plan) resetOnScheduleChange(cronTab *stablev1.CronTab, seen observation) {
 	hash := seen.scheduleHash(cronTab)
+	if p.stopped {
+		// As with suspend, times before the schedule stops or continues do not run afterwards.
+		hash += stoppedSuffix
+	}
 	if hash == p.progress.hash {
 		return
 	}
@@ -259,7 +271,7 @@ func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 	if waiting := longestWaiting(seen.runs); waiting != nil && seen.stuckAfter > 0 {
 		p.wakeAt = earlier(p.wakeAt, nextStuckCheck(waiting, seen.stuckAfter, p.now))
 	}
-	if seen.schedule == nil || isSuspended(cronTab) {
+	if seen.schedule == nil || p.halted {
 		return
 	}
 	if next, ok := seen.schedule.next(p.progress.decidedUntil); ok {

@@ -23,6 +23,8 @@ type decision struct {
 	Release                     []string
 	Next, WakeAt                string
 	ScheduleChanged             bool
+	Stopped                     bool
+	Failed                      []string
 }
 
 func clockOf(t time.Time) string {
@@ -51,7 +53,10 @@ func decisionOf(p plan) decision {
 		Start: startOf(p.start), Blocked: startOf(p.blocked),
 		DecidedUntil: clockOf(p.progress.decidedUntil), LastScheduled: clockOf(p.progress.lastScheduled),
 		Queued: p.queuedCount, Missed: p.missed, Overflow: p.overflow,
-		Next: clockOf(p.next), WakeAt: clockOf(p.wakeAt), ScheduleChanged: p.scheduleChanged,
+		Next: clockOf(p.next), WakeAt: clockOf(p.wakeAt), ScheduleChanged: p.scheduleChanged, Stopped: p.stopped,
+	}
+	for _, r := range p.progress.streak.failed {
+		d.Failed = append(d.Failed, clockOf(r.finishTime))
 	}
 	for _, scheduled := range p.progress.queued {
 		d.Queue = append(d.Queue, clockOf(scheduled))
@@ -73,15 +78,33 @@ func withQueued(seen observation, times ...string) observation {
 	return seen
 }
 
+// decideTest is a row of the table of decide.
+type decideTest struct {
+	name    string
+	cronTab *stablev1.CronTab
+	seen    func(*stablev1.CronTab) observation
+	now     string
+	want    decision
+}
+
+func (test decideTest) run(t *testing.T) {
+	seen := observationOf(test.cronTab, at("11:59:00"))
+	if test.seen != nil {
+		seen = test.seen(test.cronTab)
+		seen.schedule, seen.invalid = newSchedule(test.cronTab)
+	}
+	p := decide(test.cronTab, seen, at(test.now))
+	if diff := cmp.Diff(test.want, decisionOf(p)); diff != "" {
+		t.Errorf("plan (-want +got):\n%s", diff)
+	}
+	if got, want := p.progress.missed, seen.progress.missed+int64(p.missed); got != want {
+		t.Errorf("missed is %d, want %d", got, want)
+	}
+}
+
 func TestDecide(t *testing.T) {
 	eleven59 := at("11:59:00")
-	for _, test := range []struct {
-		name    string
-		cronTab *stablev1.CronTab
-		seen    func(*stablev1.CronTab) observation
-		now     string
-		want    decision
-	}{
+	for _, test := range []decideTest{
 		{
 			name: "nothing is due, the wakeup is set to the next run", cronTab: newCronTab(), now: "11:59:30",
 			want: decision{DecidedUntil: "11:59:00", LastScheduled: "11:59:00", Next: "12:00:00", WakeAt: "12:00:00"},
@@ -335,20 +358,7 @@ func TestDecide(t *testing.T) {
 			want: decision{Start: "12:00:00", DecidedUntil: "12:00:00", LastScheduled: "2026-02-20 22:13:20", Queue: []string{"12:00:00"}, Queued: 1, Missed: 999_999, Next: "12:00:01", WakeAt: "12:00:01"},
 		},
 	} {
-		t.Run(test.name, func(t *testing.T) {
-			seen := observationOf(test.cronTab, eleven59)
-			if test.seen != nil {
-				seen = test.seen(test.cronTab)
-				seen.schedule, seen.invalid = newSchedule(test.cronTab)
-			}
-			p := decide(test.cronTab, seen, at(test.now))
-			if diff := cmp.Diff(test.want, decisionOf(p)); diff != "" {
-				t.Errorf("plan (-want +got):\n%s", diff)
-			}
-			if got, want := p.progress.missed, seen.progress.missed+int64(p.missed); got != want {
-				t.Errorf("missed is %d, want %d", got, want)
-			}
-		})
+		t.Run(test.name, test.run)
 	}
 }
 

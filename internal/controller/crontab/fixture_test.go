@@ -33,6 +33,8 @@ type fixture struct {
 	// since is the minute from which on runs counts the created Jobs; see countCreations.
 	since time.Time
 	runs  *creationCounter
+	// keepsJobs means that Step does not delete recorded Jobs.
+	keepsJobs bool
 }
 
 // newFixture returns a fixture in its own namespace; tests run in parallel. Its clock starts five
@@ -190,7 +192,9 @@ func (f *fixture) observeJobs(cache client.Reader) {
 func (f *fixture) Step() (reconcile.Result, error) {
 	f.Helper()
 	f.observeJobs(f.Cached())
-	f.deleteRecordedJobs()
+	if !f.keepsJobs {
+		f.deleteRecordedJobs()
+	}
 	result, err := f.World.Step()
 	if alarm := f.wakeups.at(f.Key); result.RequeueAfter == 0 && !alarm.IsZero() {
 		result.RequeueAfter = max(alarm.Sub(f.Clock.Now()), 1)

@@ -31,6 +31,7 @@ var (
 	lastSuccessful = prometheus.NewDesc("crontab_status_last_successful_time", "Time when a Job last completed, in Unix seconds.", labels, nil)
 	lastFailure    = prometheus.NewDesc("crontab_status_last_failure_time", "Time when the last Job failed, in Unix seconds; absent if it succeeded.", labels, nil)
 	suspended      = prometheus.NewDesc("crontab_spec_suspend", "1 if scheduled runs are suspended.", labels, nil)
+	stopped        = prometheus.NewDesc("crontab_status_stopped", "1 if spec.suspendAfterFailures has stopped scheduled runs.", labels, nil)
 	jitter         = prometheus.NewDesc("crontab_spec_jitter_seconds", "Maximum delay of a run after its scheduled time (spec.jitterSeconds).", labels, nil)
 	scheduleValid  = prometheus.NewDesc("crontab_status_schedule_valid", "1 if schedules, time zone and dates are valid.", labels, nil)
 	readiness      = prometheus.NewDesc("crontab_status_ready", "1 if the condition Ready is True.", labels, nil)
@@ -72,7 +73,7 @@ func (c *collector) remove(source client.Reader) {
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descriptions chan<- *prometheus.Desc) {
-	for _, description := range []*prometheus.Desc{activeJobs, queuedRuns, missedRuns, nextTime, lastTime, lastSuccessful, lastFailure, suspended, jitter, scheduleValid, readiness} {
+	for _, description := range []*prometheus.Desc{activeJobs, queuedRuns, missedRuns, nextTime, lastTime, lastSuccessful, lastFailure, suspended, stopped, jitter, scheduleValid, readiness} {
 		descriptions <- description
 	}
 }
@@ -125,6 +126,7 @@ func collect(cronTab *stablev1.CronTab, collected chan<- prometheus.Metric) {
 		at(lastFailure, last.FinishTime.Time)
 	}
 	truth(suspended, isSuspended(cronTab))
+	truth(stopped, IsStopped(cronTab))
 	gauge(jitter, float64(cronTab.Spec.JitterSeconds))
 	truth(scheduleValid, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionScheduleValid))
 	truth(readiness, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionReady))

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -24,6 +23,8 @@ type schedule struct {
 	jitter   time.Duration
 	// hash is the scheduleHash.
 	hash string
+	// specHash is the specHash of a CronTab with suspendAfterFailures.
+	specHash string
 	// empty means that the spec has no schedule.
 	empty bool
 }
@@ -51,14 +52,18 @@ func newSchedule(cronTab *stablev1.CronTab) (*schedule, *specError) {
 	if err != nil {
 		return nil, newScheduleError("daylightSaving", string(cronTab.Spec.DaylightSaving), err)
 	}
-	return &schedule{
+	made := &schedule{
 		plan:     plan,
 		location: options.Location,
 		key:      hashKey(cronTab),
 		jitter:   time.Duration(cronTab.Spec.JitterSeconds) * time.Second,
 		hash:     scheduleHash(&cronTab.Spec),
 		empty:    len(options.Schedules) == 0,
-	}, nil
+	}
+	if cronTab.Spec.SuspendAfterFailures != nil {
+		made.specHash = specHash(cronTab)
+	}
+	return made, nil
 }
 
 // hashKey returns the key from which H and jitter derive their values.
@@ -143,12 +148,7 @@ func scheduleHash(spec *stablev1.CronTabSpec) string {
 	if spec.NotAfter != nil {
 		made.NotAfter = spec.NotAfter.Unix()
 	}
-	raw, err := json.Marshal(made)
-	if err != nil {
-		// These types always marshal.
-		panic(err)
-	}
-	sum := sha256.Sum256(raw)
+	sum := sha256.Sum256(mustMarshal(made))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -200,4 +200,81 @@ func (t *schedule) latest(n int, after, upTo time.Time) []time.Time {
 	}
 	slices.Reverse(found)
 	return found
+}
+
+// Preview explains the schedule of a CronTab, which need not be stored. For people, before they save it.
+type Preview struct {
+	// Words are the schedules in English.
+	Words []string
+	// After is the time after which the runs are, in the time zone of the CronTab.
+	After time.Time
+	// Runs are scheduled times, in the time zone of the CronTab. They include those of a suspended CronTab.
+	Runs []PreviewRun
+	// More reports whether more runs follow within the interval.
+	More bool
+	// Errors are the invalid fields. With any, there are no runs.
+	Errors field.ErrorList
+
+	plan *cron.Plan
+}
+
+// PreviewRun is a scheduled time.
+type PreviewRun struct {
+	Time   time.Time
+	Clocks cron.Clocks
+}
+
+// NewPreview returns a preview with at most limit runs after a time and not after another one.
+func NewPreview(cronTab *stablev1.CronTab, after, upTo time.Time, limit int) Preview {
+	options, mistakes := cronOptions(cronTab)
+	var preview Preview
+	for _, schedule := range options.Schedules {
+		preview.Words = append(preview.Words, schedule.Words())
+	}
+	plan, err := cron.New(options)
+	if err != nil {
+		mistakes = append(mistakes, newScheduleError("daylightSaving", string(cronTab.Spec.DaylightSaving), err))
+	}
+	for _, mistake := range mistakes {
+		preview.Errors = append(preview.Errors, mistake.fieldError())
+	}
+	if len(preview.Errors) > 0 {
+		return preview
+	}
+	preview.plan = plan
+	preview.After = after
+	if options.Location != nil {
+		preview.After = after.In(options.Location)
+	}
+	for run := range plan.Between(after, upTo) {
+		if len(preview.Runs) == limit {
+			preview.More = true
+			break
+		}
+		preview.Runs = append(preview.Runs, PreviewRun{run, plan.ClocksAt(run)})
+	}
+	return preview
+}
+
+// Omissions returns the scheduled times between the runs that do not run. If there are less than limit runs, they continue after
+// the last run, up to limit times.
+func (p Preview) Omissions(limit int) []cron.Omission {
+	if p.plan == nil {
+		return nil
+	}
+	upTo := p.After
+	if len(p.Runs) > 0 {
+		upTo = p.Runs[len(p.Runs)-1].Time
+	}
+	open := p.plan.WithoutLimits()
+	for range limit - len(p.Runs) {
+		next, ok := open.Next(upTo)
+		if !ok {
+			// Perhaps all times are in hours that the clocks skip.
+			upTo = upTo.AddDate(limit-len(p.Runs), 0, 0)
+			break
+		}
+		upTo = next
+	}
+	return p.plan.Omissions(p.After, upTo)
 }

@@ -80,6 +80,8 @@ type progress struct {
 	lastManual time.Time
 	// missed is the number of runs that were due and will never start.
 	missed int64
+	// streak is the runs that failed in a row.
+	streak streak
 }
 
 // progressFromStatus returns the progress that a status records.
@@ -90,6 +92,7 @@ func progressFromStatus(status *stablev1.CronTabStatus) progress {
 		lastScheduled: fromMetaTime(status.LastScheduleTime),
 		lastManual:    fromMetaTime(status.LastRunRequestedAt),
 		missed:        status.MissedRuns,
+		streak:        streakFromStatus(status.FailureStreak),
 	}
 	for _, scheduled := range status.QueuedTimes {
 		p.queued = append(p.queued, scheduled.Time)
@@ -104,6 +107,7 @@ func (p progress) writeTo(status *stablev1.CronTabStatus) {
 	status.LastScheduleTime = toMetaTime(p.lastScheduled)
 	status.LastRunRequestedAt = toMetaTime(p.lastManual)
 	status.MissedRuns = p.missed
+	status.FailureStreak = p.streak.toStatus()
 	status.QueuedTimes = nil
 	for _, scheduled := range p.queued {
 		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(scheduled))
@@ -119,7 +123,8 @@ func (p progress) clone() progress {
 // equal reports whether two progresses are the same.
 func (p progress) equal(other progress) bool {
 	return p.hash == other.hash && p.decidedUntil.Equal(other.decidedUntil) && slices.EqualFunc(p.queued, other.queued, time.Time.Equal) &&
-		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed
+		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed &&
+		p.streak.equal(other.streak)
 }
 
 // afterStart returns the progress after the start of a run.

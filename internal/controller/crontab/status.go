@@ -113,6 +113,10 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set. To start a run on demand, set spec.runRequestedAt to the current time")
 	case isSuspended(cronTab):
 		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true. Only runs on demand start")
+	case p.stopped:
+		return is(metav1.ConditionFalse, stablev1.ReasonTooManyFailures, "No scheduled run starts because %s failed in a row (spec.suspendAfterFailures). "+
+			"Fix the cause, then change the spec, start a run on demand that succeeds, or run: keelson crontab resume --namespace %s %s",
+			countRuns(len(p.progress.streak.failed)), cronTab.Namespace, cronTab.Name)
 	case p.next.IsZero() && queued == 0 && hadTimes(seen.schedule, p.now):
 		return is(metav1.ConditionTrue, stablev1.ReasonEnded, "The schedule has no further run")
 	case p.next.IsZero() && queued == 0:

@@ -284,6 +284,7 @@ func TestMetricsOfDeletedCronTab(t *testing.T) {
 		"crontab_spec_suspend tick/market":              1,
 		"crontab_spec_jitter_seconds tick/market":       0,
 		"crontab_status_schedule_valid tick/market":     0,
+		"crontab_status_stopped tick/market":            0,
 		"crontab_status_ready tick/market":              1,
 	}
 	if diff := cmp.Diff(want, gather()); diff != "" {

@@ -49,6 +49,13 @@ type CronTabSpecApplyConfiguration struct {
 	// While true, no scheduled runs start. Running Jobs continue, and runs on demand
 	// start. Runs that were due in the meantime are not started afterwards.
 	Suspend *bool `json:"suspend,omitempty"`
+	// Number of runs that have to fail in a row for scheduled runs to stop. Ready is
+	// False then. They start again after a change of the spec, a run on demand that
+	// succeeds, or keelson crontab resume. The default is never to stop.
+	SuspendAfterFailures *int32 `json:"suspendAfterFailures,omitempty"`
+	// Time of a request to start scheduled runs again that suspendAfterFailures has
+	// stopped, usually the current time. Each new value is such a request.
+	ResumeRequestedAt *metav1.Time `json:"resumeRequestedAt,omitempty"`
 	// Time of a request to run once, usually the current time. Each new value starts one
 	// run as soon as concurrencyPolicy allows, also while suspend is true. Removing the
 	// field withdraws a request whose run has not started.
@@ -160,6 +167,22 @@ func (b *CronTabSpecApplyConfiguration) WithExcludeDates(values ...stablev1.Date
 // If called multiple times, the Suspend field is set to the value of the last call.
 func (b *CronTabSpecApplyConfiguration) WithSuspend(value bool) *CronTabSpecApplyConfiguration {
 	b.Suspend = &value
+	return b
+}
+
+// WithSuspendAfterFailures sets the SuspendAfterFailures field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SuspendAfterFailures field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithSuspendAfterFailures(value int32) *CronTabSpecApplyConfiguration {
+	b.SuspendAfterFailures = &value
+	return b
+}
+
+// WithResumeRequestedAt sets the ResumeRequestedAt field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ResumeRequestedAt field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithResumeRequestedAt(value metav1.Time) *CronTabSpecApplyConfiguration {
+	b.ResumeRequestedAt = &value
 	return b
 }
 

@@ -29,6 +29,8 @@ type CronTabStatusApplyConfiguration struct {
 	// Number of missed runs since the creation of the CronTab: runs that were due, were
 	// not started, and will not be started.
 	MissedRuns *int64 `json:"missedRuns,omitempty"`
+	// Runs that failed in a row, with spec.suspendAfterFailures.
+	FailureStreak *FailureStreakApplyConfiguration `json:"failureStreak,omitempty"`
 	// Scheduled times of the queued runs, earliest first.
 	QueuedTimes []metav1.Time `json:"queuedTimes,omitempty"`
 	// All scheduled times up to this one were processed: their runs were started, are in
@@ -110,6 +112,14 @@ func (b *CronTabStatusApplyConfiguration) WithLastRunRequestedAt(value metav1.Ti
 // If called multiple times, the MissedRuns field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithMissedRuns(value int64) *CronTabStatusApplyConfiguration {
 	b.MissedRuns = &value
+	return b
+}
+
+// WithFailureStreak sets the FailureStreak field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the FailureStreak field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithFailureStreak(value *FailureStreakApplyConfiguration) *CronTabStatusApplyConfiguration {
+	b.FailureStreak = value
 	return b
 }
 
