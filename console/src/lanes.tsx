@@ -10,6 +10,7 @@ import { useSource } from './signal';
 import type { Row } from './table';
 import { texts } from './texts';
 import { Timeline, useSteps } from './timeline';
+import { isHalted } from './verbs';
 
 const perLane = 100; // coming runs
 const refresh = 30_000;
@@ -50,7 +51,7 @@ function useComing(kind: Kind, rows: Row[], coming: number): [Map<string, Previe
     const read = async () => {
       last.current = Date.now();
       const objects = (await Promise.all(rows.map((r) => getJSON<Obj>(path(kind, r.namespace, r.name), undefined, abort.signal).catch(skipMissing)))).filter((o) => o !== undefined);
-      const active = objects.filter((o) => o.spec?.suspend !== true);
+      const active = objects.filter((o) => !isHalted(o));
       const now = Date.now();
       const found = active.length ? await previews(active.map(timesOf), now, now + coming + refresh, perLane, abort.signal) : [];
       set(new Map(active.map((o, i) => [o.metadata.uid, found[i]])));

@@ -16,7 +16,7 @@ import type { Tone } from './state';
 import { texts } from './texts';
 import { age, exact } from './time';
 import { lagText, Timeline, useSteps } from './timeline';
-import { runAt } from './verbs';
+import { isHalted, runAt } from './verbs';
 
 const asked = ['patch'] as const;
 const jobs = { group: 'batch', version: 'v1', plural: 'jobs' };
@@ -46,7 +46,7 @@ function TimelineOf({ object, runs }: { object: Obj; runs: PastRun[] }) {
   const [coming, set] = useState<Preview>();
   const span = chosen ?? spanFor(Date.parse(object.status?.nextScheduleTime ?? ''), Date.now());
   const now = useSteps(span);
-  const suspended = object.spec?.suspend === true;
+  const suspended = isHalted(object);
   const times = timesOf(object);
   const turn = Math.floor(now / Math.max(span / 20, 10_000));
   useEffect(() => {

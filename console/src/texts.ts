@@ -63,7 +63,7 @@ export const texts = {
   againHint: 'Starts a run for the same time',
   requested: (time: string) => `A run for ${time} was requested.`,
   noNext: 'no next run',
-  suspended: 'The schedule is suspended: nothing runs by itself.',
+  suspended: 'The schedule is suspended, or has stopped after failures: nothing runs by itself.',
   changeSchedule: 'Change the schedule',
   noSchedule: 'Without a schedule, it runs on demand only.',
   neverRuns: 'No future time matches.',

@@ -66,10 +66,22 @@ function inSeconds(time: Date): string {
   return time.toISOString().replace(/\.\d+Z$/, 'Z');
 }
 
+/** Whether too many failures in a row have stopped the schedule of a CronTab. */
+function isStopped(object: Obj): boolean {
+  const limit = object.spec?.suspendAfterFailures;
+  return limit !== undefined && (object.status?.failureStreak?.runs?.length ?? 0) >= limit;
+}
+
+/** Whether no scheduled run of a CronTab starts: it is suspended, or has stopped after failures. */
+export function isHalted(object: Obj): boolean {
+  return object.spec?.suspend === true || isStopped(object);
+}
+
 function cronTabVerbs(object: Obj, now: Date): Verb[] {
-  const suspended = object.spec?.suspend === true;
+  const halted = isHalted(object);
+  const resumed = isStopped(object) ? { resumeRequestedAt: inSeconds(now) } : {};
   return [
     ...(object.spec?.jobTemplate ? [{ name: 'run', label: texts.verbs.run, patch: runAt(now) }] : []),
-    { name: 'suspend', label: suspended ? texts.verbs.resume : texts.verbs.suspend, patch: { spec: { suspend: !suspended } } },
+    { name: 'suspend', label: halted ? texts.verbs.resume : texts.verbs.suspend, patch: { spec: { suspend: !halted, ...resumed } } },
   ];
 }

@@ -174,6 +174,10 @@ test('the verbs of a machine and a CronTab depend on their state', () => {
   assert.deepEqual(verbs('virtualmachines', poweredOff)[0].patch, { spec: { restartRequestedAt: '2026-11-24T05:00:00Z' } });
   assert.deepEqual(names('crontabs', { spec: { suspend: true, jobTemplate: {} } }), ['Run now', 'Resume']);
   assert.deepEqual(names('crontabs', { spec: {} }), ['Suspend']);
+  const failures = (runs: object[]) => ({ spec: { suspendAfterFailures: 1 }, status: { failureStreak: { runs } } });
+  assert.deepEqual(verbs('crontabs', failures([])).map((v) => v.patch), [{ spec: { suspend: true } }]);
+  assert.deepEqual(names('crontabs', failures([{}])), ['Resume']);
+  assert.deepEqual(verbs('crontabs', failures([{}]))[0].patch, { spec: { suspend: false, resumeRequestedAt: '2026-11-24T05:00:00Z' } });
   assert.deepEqual(names('foos', {}), []);
   assert.deepEqual(verbsOf('crontabs', { metadata: { name: 'x', deletionTimestamp: 'now' } } as any, new Date()), []);
 });
