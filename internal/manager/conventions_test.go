@@ -261,7 +261,7 @@ func TestLongConditionsAndEventsOfEveryKind(t *testing.T) {
 	t.Run("a machine goes on when its image is there", func(t *testing.T) { checkImageOfMachine(t, c) })
 	t.Run("metrics", func(t *testing.T) {
 		now := time.Now().UTC().Format(time.RFC3339)
-		never := fmt.Sprintf(`{"status":{"lastScheduleTime":%[1]q,"lastSuccessfulTime":%[1]q,"lastFailureTime":%[1]q}}`, now)
+		never := fmt.Sprintf(`{"status":{"lastScheduleTime":%[1]q,"lastSuccessfulTime":%[1]q,"lastRun":{"jobName":"job","result":"Failed","finishTime":%[1]q}}}`, now)
 		retainDisk(t, c)
 		var kinds map[string]string
 		harness.Eventually(t, "the CronTab has metrics for all times", func() bool {
