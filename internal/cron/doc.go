@@ -21,7 +21,7 @@
 //
 // L, W and # in the day fields have the meanings of Quartz: "L", "L-3", "LW", "15W", "5L" and "2#1", with the days of
 // the week of crontab(5). They restrict their field. A month without such a day has no run; "W" stays in its month. "L" alone is
-// refused as a day of the week: it is Saturday in Quartz, and the last Saturday of the month elsewhere.
+// refused as a day of the week: it is Saturday in Quartz, and easily taken for the last Saturday of the month.
 //
 // # Daylight saving
 //
