@@ -79,6 +79,12 @@ kube: $(BIN)/keelson-kube$(if $(filter-out $(KUBE_DEFAULT),$(KUBE_VERSION)),-$(K
 $(BIN)/kubectl: | $(BIN)/keelson-kube
 	ln -sf keelson-kube $@
 
+# The client for laptops. It must not be built as a link of bin/keelson, so it has a folder of its own.
+.PHONY: client
+client: ## Build bin/client/kubectl-keelson, the client for other hosts (GOOS=darwin GOARCH=arm64)
+	$(PROGRAM) hack/build.sh $(BIN)/client/kubectl-keelson$(if $(filter windows,$(GOOS)),.exe) \
+		-ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" ./cmd/kubectl-keelson
+
 # The go command knows best whether this is up to date.
 .PHONY: guest
 guest: ## Build bin/guest, the default guest of VirtualMachines

@@ -33,6 +33,15 @@ for architecture in amd64 arm64; do
 	make --no-print-directory GOARCH=$architecture GOOS=linux BIN="$built/$architecture" VERSION="$version" build node >&2
 	rm "$built/$architecture/kubectl" # a link, which the archive gets, too
 done
+for system in linux darwin windows; do
+	for architecture in amd64 arm64; do
+		echo "release: the client for $system/$architecture" >&2
+		make --no-print-directory GOOS=$system GOARCH=$architecture BIN="$built/$system-$architecture" VERSION="$version" client >&2
+		mkdir -p "$built/client"
+		mv "$built/$system-$architecture/client" "$built/client/$system-$architecture"
+		rm -r "${built:?}/$system-$architecture"
+	done
+done
 make --no-print-directory guest bin/kubectl >&2
 mkdir -p "$built/guest/amd64"
 cp bin/guest/* "$built/guest/amd64/"

@@ -90,6 +90,14 @@ controller_imports() {
 		END { exit bad }'
 }
 
+# The client runs on macOS and Windows, where nothing of these can be compiled.
+client_program_imports() {
+	local bad
+	bad=$(GOOS=darwin go list -deps ./cmd/kubectl-keelson | grep -E "^$module/internal/(controlplane|driver|engine|launcher|machine|manager|network|node|process)(/|$)") || return 0
+	echo "$bad"
+	return 1
+}
+
 package_names() {
 	go list -f '{{.Name}} {{.ImportPath}}' ./... |
 		awk '$1 ~ /^(util|utils|common|helpers?|misc|base|types)$/ { print $2; bad = 1 } END { exit bad }'
@@ -104,10 +112,11 @@ fi
 check "module files" "run go mod tidy there and commit the result" tidy
 check "format" "run gofmt -w on these files" formatted
 check "imports of client" "the generated code may import the Kubernetes client libraries only" client_imports
+check "imports of kubectl-keelson" "the client must not need Keelson on its host; see target.Host" client_program_imports
 check "imports between controllers" "move what both need to a package of its own; controllers meet through API objects" controller_imports
 check "package names" "name the package after what it does" package_names
 
 if [ ${#failed[@]} != 0 ]; then
-	echo "verify: ${#failed[@]} of 7 checks failed" >&2
+	echo "verify: ${#failed[@]} of 8 checks failed" >&2
 	exit 1
 fi

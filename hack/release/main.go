@@ -20,6 +20,9 @@ import (
 // architectures are the architectures of a release, by Go's names.
 var architectures = []string{"amd64", "arm64"}
 
+// client is the program for hosts without Keelson.
+const client = "kubectl-keelson"
+
 // release has the paths of a release, relative to the root of the repository.
 type release struct {
 	version string // a semantic version, with the v
@@ -49,6 +52,9 @@ func (r *release) pack() error {
 		if err := r.programs(architecture); err != nil {
 			return err
 		}
+	}
+	if err := r.clients(); err != nil {
+		return err
 	}
 	if err := r.images(); err != nil {
 		return err
@@ -91,6 +97,25 @@ func (r *release) programs(architecture string) error {
 		a.file(file, file)
 	}
 	return a.write(filepath.Join(r.out, name+".tar.gz"))
+}
+
+// clients packs the client for each system into an archive.
+func (r *release) clients() error {
+	folder := filepath.Join(r.built, "client")
+	systems, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, system := range systems {
+		name := fmt.Sprintf("%s-%s-%s", client, r.version, system.Name())
+		a := archive{prefix: name + "/"}
+		a.folder(filepath.Join(folder, system.Name()), "")
+		a.file("LICENSE", "LICENSE")
+		if err := a.write(filepath.Join(r.out, name+".tar.gz")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // chart packs the chart with the version of the release, in Helm's archive format.

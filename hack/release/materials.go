@@ -24,7 +24,10 @@ func (r *release) materials() error {
 	if err != nil {
 		return err
 	}
-	files := map[string]string{launcher: filepath.Join(r.built, "launcher", ofX86[0], launcher)}
+	files := map[string]string{
+		launcher: filepath.Join(r.built, "launcher", ofX86[0], launcher),
+		client:   filepath.Join(r.built, "client", "linux-"+architectures[0], client),
+	}
 	for _, name := range names {
 		files[name] = filepath.Join(folder, name)
 	}

@@ -55,6 +55,7 @@ var build = sync.OnceValues(func() (string, error) {
 	for name, from := range map[string]string{
 		"amd64/keelson": self, "amd64/keelson-kube": small, "amd64/node/keelson-node": small,
 		"arm64/keelson": small, "arm64/keelson-kube": small, "arm64/node/keelson-node": small,
+		"client/linux-amd64/kubectl-keelson": small, "client/windows-arm64/kubectl-keelson.exe": small,
 		"guest/amd64/kernel": source, "launcher/amd64/keelson-launcher": small, "launcher/amd64/usr/bin/qemu-system-x86_64": small,
 	} {
 		data, err := os.ReadFile(from)
@@ -123,8 +124,8 @@ func TestReproducible(t *testing.T) {
 	if string(first) != string(second) {
 		t.Errorf("two releases differ:\n%s\n%s", first, second)
 	}
-	if count := strings.Count(string(first), "\n"); count != 9 {
-		t.Errorf("%d files have a checksum, want 9:\n%s", count, first)
+	if count := strings.Count(string(first), "\n"); count != 11 {
+		t.Errorf("%d files have a checksum, want 11:\n%s", count, first)
 	}
 }
 
@@ -171,6 +172,16 @@ func TestArchivesHaveNoSource(t *testing.T) {
 		}
 		if len(entries[name+"/systemd/keelson-up.service"]) == 0 {
 			t.Errorf("%s has no systemd/keelson-up.service", name)
+		}
+	}
+}
+
+func TestClients(t *testing.T) {
+	for system, program := range map[string]string{"linux-amd64": "kubectl-keelson", "windows-arm64": "kubectl-keelson.exe"} {
+		name := "kubectl-keelson-v1.2.3-" + system
+		entries := unpack(t, filepath.Join(packed(t), name+".tar.gz"))
+		if len(entries) != 2 || len(entries[name+"/"+program]) == 0 || len(entries[name+"/LICENSE"]) == 0 {
+			t.Errorf("%s has %d entries", name, len(entries))
 		}
 	}
 }

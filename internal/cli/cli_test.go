@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/internal/cli/program"
 	"github.com/keelson-dev/keelson/internal/manager"
 )
 
@@ -32,75 +33,75 @@ func TestErrors(t *testing.T) {
 		want string // the beginning of standard error
 	}{
 		{
-			name: "a command that does not exist", args: []string{"mangler"}, code: ExitUsage,
+			name: "a command that does not exist", args: []string{"mangler"}, code: program.ExitUsage,
 			want: "error: there is no command \"mangler\"; did you mean manager?\n",
 		},
 		{
-			name: "nothing like any command", args: []string{"xyzzy"}, code: ExitUsage,
+			name: "nothing like any command", args: []string{"xyzzy"}, code: program.ExitUsage,
 			want: "error: there is no command \"xyzzy\"; see keelson --help\n",
 		},
 		{
-			name: "a flag that does not exist", args: []string{"manager", "--frobnicate"}, code: ExitUsage,
+			name: "a flag that does not exist", args: []string{"manager", "--frobnicate"}, code: program.ExitUsage,
 			want: "error: unknown flag: --frobnicate; see keelson manager --help\n",
 		},
 		{
-			name: "an invalid flag value", args: []string{"manager", "--threads=0"}, code: ExitUsage,
+			name: "an invalid flag value", args: []string{"manager", "--threads=0"}, code: program.ExitUsage,
 			want: "error: --threads=0: must be 1 or more\n",
 		},
 		{
-			name: "a flag that cannot be parsed", args: []string{"manager", "--leader-elect=perhaps"}, code: ExitUsage,
+			name: "a flag that cannot be parsed", args: []string{"manager", "--leader-elect=perhaps"}, code: program.ExitUsage,
 			want: "error: invalid argument \"perhaps\" for \"--leader-elect\" flag: must be true or false; see keelson manager --help\n",
 		},
 		{
-			name: "an unexpected argument", args: []string{"version", "please"}, code: ExitUsage,
+			name: "an unexpected argument", args: []string{"version", "please"}, code: program.ExitUsage,
 			want: "error: keelson version takes no argument, but was given \"please\"\n",
 		},
 		{
-			name: "no file for a backup", args: []string{"backup"}, code: ExitUsage,
+			name: "no file for a backup", args: []string{"backup"}, code: program.ExitUsage,
 			want: "error: keelson backup takes one FILE, the file to write; got 0\n",
 		},
 		{
-			name: "a format that does not exist", args: []string{"version", "-o", "xml"}, code: ExitUsage,
+			name: "a format that does not exist", args: []string{"version", "-o", "xml"}, code: program.ExitUsage,
 			want: "error: --output=xml: must be text or json\n",
 		},
 		{
-			name: "help for a command that does not exist", args: []string{"help", "dwon"}, code: ExitUsage,
+			name: "help for a command that does not exist", args: []string{"help", "dwon"}, code: program.ExitUsage,
 			want: "error: there is no command \"dwon\"; did you mean down?\n",
 		},
 		{
-			name: "completion of a shell that does not exist", args: []string{"completion", "tcsh"}, code: ExitUsage,
+			name: "completion of a shell that does not exist", args: []string{"completion", "tcsh"}, code: program.ExitUsage,
 			want: "error: there is no command \"tcsh\"; did you mean bash or fish or zsh?\n",
 		},
 		{
-			name: "completion of two shells", args: []string{"completion", "bash", "zsh"}, code: ExitUsage,
+			name: "completion of two shells", args: []string{"completion", "bash", "zsh"}, code: program.ExitUsage,
 			want: "error: keelson completion bash takes no argument, but was given \"zsh\"\n",
 		},
 		{
-			name: "an invalid number", args: []string{"up", "--nodes=two"}, code: ExitUsage,
+			name: "an invalid number", args: []string{"up", "--nodes=two"}, code: program.ExitUsage,
 			want: "error: invalid argument \"two\" for \"--nodes\" flag: must be a whole number; see keelson up --help\n",
 		},
 		{
-			name: "too many nodes", args: []string{"up", "--nodes=1001"}, code: ExitUsage,
+			name: "too many nodes", args: []string{"up", "--nodes=1001"}, code: program.ExitUsage,
 			want: "error: --nodes=1001: must be from 0 to 1000\n",
 		},
 		{
-			name: "an empty data directory, as from an unset variable", args: []string{"down", "--delete-data", "--data-dir="}, code: ExitUsage,
+			name: "an empty data directory, as from an unset variable", args: []string{"down", "--delete-data", "--data-dir="}, code: program.ExitUsage,
 			want: "error: invalid argument \"\" for \"--data-dir\" flag: must not be empty; see keelson down --help\n",
 		},
 		{
-			name: "a controller that does not exist", args: []string{"up", "--controllers=fooo"}, code: ExitUsage,
+			name: "a controller that does not exist", args: []string{"up", "--controllers=fooo"}, code: program.ExitUsage,
 			want: "error: --controllers=fooo: there is no controller \"fooo\"; there are " + strings.Join(manager.Names(), ", ") + "\n",
 		},
 		{
-			name: "an unknown output format of status", args: []string{"status", "-o", "yaml"}, code: ExitUsage,
+			name: "an unknown output format of status", args: []string{"status", "-o", "yaml"}, code: program.ExitUsage,
 			want: "error: --output=yaml: must be text or json\n",
 		},
 		{
-			name: "an impossible data directory", args: []string{"up", "--data-dir=/dev/null/data"}, code: ExitFailure,
+			name: "an impossible data directory", args: []string{"up", "--data-dir=/dev/null/data"}, code: program.ExitFailure,
 			want: "error: create the data directory: mkdir /dev/null: not a directory; choose another with --data-dir\n",
 		},
 		{
-			name: "a failing command", args: []string{"manager"}, code: ExitFailure,
+			name: "a failing command", args: []string{"manager"}, code: program.ExitFailure,
 			want: "error: read kubeconfig /nowhere/kubeconfig: ",
 		},
 	}
@@ -147,7 +148,7 @@ func TestMissingPrerequisites(t *testing.T) {
 				t.Setenv(name, value)
 			}
 			code, stdout, stderr := call(t, tt.args...)
-			if code != ExitFailure || stdout != "" || !strings.HasSuffix(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
+			if code != program.ExitFailure || stdout != "" || !strings.HasSuffix(stderr, tt.want) || strings.Count(stderr, "\n") != 1 {
 				t.Errorf("got exit code %d, %q and %q, want one line that ends with %q", code, stdout, stderr, tt.want)
 			}
 		})
@@ -156,8 +157,8 @@ func TestMissingPrerequisites(t *testing.T) {
 
 func TestHelp(t *testing.T) {
 	code, bare, _ := call(t)
-	if code != ExitOK {
-		t.Errorf("exit code without a command: got %d, want %d", code, ExitOK)
+	if code != program.ExitOK {
+		t.Errorf("exit code without a command: got %d, want %d", code, program.ExitOK)
 	}
 	_, help, _ := call(t, "--help")
 	if diff := cmp.Diff(bare, help); diff != "" {
@@ -203,7 +204,7 @@ func TestNoHomonyms(t *testing.T) {
 func TestVersion(t *testing.T) {
 	for _, args := range [][]string{{"version"}, {"manager", "--version"}} {
 		code, stdout, stderr := call(t, args...)
-		if code != ExitOK || stderr != "" {
+		if code != program.ExitOK || stderr != "" {
 			t.Errorf("%v: got exit code %d and %q", args, code, stderr)
 		}
 		for _, line := range []string{"keelson    ", "go         go1.", "kubernetes ", "platform   "} {
@@ -233,7 +234,7 @@ func TestManifestsAreYAMLForEveryKind(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			code, stdout, stderr := call(t, tt.args...)
-			if code != ExitOK || stderr != "" {
+			if code != program.ExitOK || stderr != "" {
 				t.Fatalf("got exit code %d and %q", code, stderr)
 			}
 			for _, want := range tt.want {

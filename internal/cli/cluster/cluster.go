@@ -19,16 +19,14 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/complete"
-	kubeconfigcmd "github.com/keelson-dev/keelson/internal/cli/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	versionscmd "github.com/keelson-dev/keelson/internal/cli/versions"
 )
 
 var (
 	kind = object.Kind[*v1alpha1.Cluster]{
-		Name: "Cluster", Command: "keelson cluster", Resource: kubeconfigcmd.Clusters,
+		Name: "Cluster", Command: "keelson cluster", Resource: Clusters,
 		New: func() *v1alpha1.Cluster { return &v1alpha1.Cluster{} }, Types: types, Line: describeStatus,
 	}
 	snapshotKind = object.Kind[*v1alpha1.ClusterSnapshot]{
@@ -42,13 +40,13 @@ func types(scheme *runtime.Scheme) error {
 	return errors.Join(v1alpha1.AddToScheme(scheme), corev1.AddToScheme(scheme))
 }
 
-// New returns the command.
-func New() *cobra.Command {
+// New returns the command. onHost are commands that work on the host of Keelson only.
+func New(onHost ...func(*target.Flags) *cobra.Command) *cobra.Command {
 	flags := &target.Flags{}
 	cmd := &cobra.Command{
 		Use:   "cluster",
 		Short: "Create, use and delete Clusters",
-		Long:  "Create, use and delete Clusters.\n\n" + target.Help,
+		Long:  "Create, use and delete Clusters.\n\n" + target.Help(),
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -58,8 +56,11 @@ func New() *cobra.Command {
 	snapshot := newSnapshot(flags)
 	cmd.AddCommand(
 		create, newKubeconfig(flags), kind.NewList(flags, "List clusters with the addresses of their APIs"), kind.NewDescribe(flags, "Show clusters with their events"),
-		newRun(flags, true), newRun(flags, false), newUpgrade(flags), snapshot, newRestore(flags), newRehearse(flags), newDelete(flags), versionscmd.New(flags),
+		newRun(flags, true), newRun(flags, false), newUpgrade(flags), snapshot, newRestore(flags), newRehearse(flags), newDelete(flags),
 	)
+	for _, more := range onHost {
+		cmd.AddCommand(more(flags))
+	}
 	complete.Arguments(kind.Resource, cmd.Commands()...)
 	complete.Arguments(snapshotKind.Resource, snapshot.Commands()...)
 	return cmd

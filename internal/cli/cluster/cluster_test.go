@@ -153,7 +153,7 @@ func TestUsageErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", args, err, want)
 		}
 	}
-	if _, err := execute(t, "list"); err == nil || !strings.Contains(err.Error(), "no keelson is running in") {
+	if _, err := execute(t, "list"); err == nil || !strings.Contains(err.Error(), "the kubeconfig has no current context") {
 		t.Errorf("without an instance: %v", err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	"github.com/keelson-dev/keelson/internal/node"
 )
 
 // createFlags describe a new Cluster.
@@ -120,12 +119,15 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	c.AddFlags(fs)
 }
 
+// maxNodes is the limit of spec.nodes.real.
+const maxNodes = 32
+
 func (c *createFlags) validate() error {
 	switch {
 	case c.rkeConfig != "" && (c.version != "" || c.address != "" || c.port != 0 || c.nodes != 0 || c.from != "" || c.schedule != "" || len(c.certSANs) > 0):
 		return usage.Errorf("--rke-config cannot be combined with --version, --nodes, --from, --snapshot-schedule, --api-address, --api-port and --cert-san: the file has the settings of the cluster")
-	case c.nodes < 0 || c.nodes > node.MaxNodes:
-		return usage.Errorf("--nodes=%d: must be from 1 to %d", c.nodes, node.MaxNodes)
+	case c.nodes < 0 || c.nodes > maxNodes:
+		return usage.Errorf("--nodes=%d: must be from 1 to %d", c.nodes, maxNodes)
 	case c.port < 0 || c.port > 65535:
 		return usage.Errorf("--api-port=%d: must be from 1024 to 65535", c.port)
 	case c.keep < 1:

@@ -12,7 +12,6 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	accessclient "github.com/keelson-dev/keelson/internal/access/client"
-	kubeconfigcmd "github.com/keelson-dev/keelson/internal/cli/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usercontext"
 )
@@ -49,7 +48,7 @@ permission for clusters/proxy in the group access.cloudnative.tw.`,
 				config, err = proxied(c.API, cluster.Name)
 			} else {
 				var text []byte
-				if text, err = kubeconfigcmd.OfCluster(cmd.Context(), c, cluster.Name); err == nil {
+				if text, err = OfCluster(cmd.Context(), c, cluster.Name); err == nil {
 					config, err = renamed(text, cluster.Name)
 				}
 			}

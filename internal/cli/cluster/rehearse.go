@@ -19,7 +19,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	kubeconfigcmd "github.com/keelson-dev/keelson/internal/cli/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -261,7 +260,7 @@ func (r *rehearse) access(ctx context.Context, name string) (*rest.Config, error
 		}
 		return clientcmd.NewDefaultClientConfig(*proxied, nil).ClientConfig()
 	}
-	text, err := kubeconfigcmd.OfCluster(ctx, r, name)
+	text, err := OfCluster(ctx, r, name)
 	if err != nil {
 		return nil, err
 	}

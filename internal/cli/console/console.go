@@ -7,21 +7,19 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/console"
-	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/version"
 )
 
-const long = `Open the console, a page for a browser that shows all objects of Keelson.
+const about = `Open the console, a page for a browser that shows all objects of Keelson.
 
 "keelson up" serves the console of Keelson on this host: the command prints a URL of it, and ends. For another cluster,
 and with --port, it serves the console on loopback until Ctrl-C. The URL has a token that opens one session, within an
 hour. The page does what you may do: every request goes to the Kubernetes API with the credentials of the kubeconfig.
 
-` + target.Help
+`
 
 const examples = `  # A URL for Keelson on this host
   keelson console
@@ -47,7 +45,7 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "console",
 		Short:   "Show all objects in a browser",
-		Long:    long,
+		Long:    about + target.Help(),
 		Example: examples,
 		Args:    usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -102,18 +100,18 @@ func (o *options) open(cmd *cobra.Command) error {
 
 // served returns the link to the console that keelson up serves from a data directory; nil if it serves none.
 func served(ctx context.Context, dir string) (*console.Link, error) {
-	report, err := controlplane.Inspect(ctx, dir)
-	if err != nil || report.ManagerPID == 0 {
+	pid, err := target.OnHost.ManagerPID(ctx, dir)
+	if err != nil || pid == 0 {
 		return nil, err
 	}
-	return console.ReadLink(dir, report.ManagerPID)
+	return console.ReadLink(dir, pid)
 }
 
 // serve prints the URL and serves until the context ends.
 func (o *options) serve(cmd *cobra.Command, api *target.API) error {
 	options := console.Options{Config: api.Config, Port: o.port, Cluster: api.Name, Version: version.Get().Keelson}
 	if api.Dir != "" {
-		options.Host = instance.HostName()
+		options.Host = target.OnHost.Name()
 	}
 	c, err := console.Listen(cmd.Context(), options)
 	if err != nil {

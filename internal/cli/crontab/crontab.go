@@ -36,7 +36,7 @@ func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crontab",
 		Short: "Run, suspend, list and delete CronTabs",
-		Long:  "Run, suspend, list and delete CronTabs.\n\n" + target.Help,
+		Long:  "Run, suspend, list and delete CronTabs.\n\n" + target.Help(),
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -26,15 +26,19 @@ type Flags struct {
 }
 
 // AddFlags adds --data-dir and --ephemeral to fs.
-func (f *Flags) AddFlags(fs *pflag.FlagSet) {
-	f.AddDataDir(fs)
-	fs.BoolVar(&f.Ephemeral, "ephemeral", f.Ephemeral,
+func (f *Flags) AddFlags(fs *pflag.FlagSet) { addFlags(fs, &f.DataDir, &f.Ephemeral) }
+
+func addFlags(fs *pflag.FlagSet, dataDir *string, ephemeral *bool) {
+	addDataDir(fs, dataDir)
+	fs.BoolVar(ephemeral, "ephemeral", *ephemeral,
 		"keep the control plane in a temporary directory: faster, not safe against a crash of the host, and removed when it stops")
 }
 
 // AddDataDir adds --data-dir to fs, for a command without --ephemeral.
-func (f *Flags) AddDataDir(fs *pflag.FlagSet) {
-	fs.Var(usage.NonEmpty(&f.DataDir), "data-dir",
+func (f *Flags) AddDataDir(fs *pflag.FlagSet) { addDataDir(fs, &f.DataDir) }
+
+func addDataDir(fs *pflag.FlagSet, dataDir *string) {
+	fs.Var(usage.NonEmpty(dataDir), "data-dir",
 		"`directory` of this control plane (default: keelson in $XDG_DATA_HOME, otherwise ~/.local/share/keelson)")
 }
 
@@ -122,16 +126,7 @@ func Command(name, dir string) string {
 	if dir == ephemeralDir() {
 		return command + " --ephemeral"
 	}
-	return command + " --data-dir " + Quote(dir)
-}
-
-// Quote returns s quoted so that a shell reads it as one word.
-func Quote(s string) string {
-	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
-	if s != "" && strings.Trim(s, plain) == "" {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+	return command + " --data-dir " + usage.Quote(dir)
 }
 
 // markFile marks a data directory: only marked directories are ever modified or deleted as a whole,

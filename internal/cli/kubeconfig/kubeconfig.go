@@ -2,27 +2,22 @@
 package kubeconfig
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	clustercmd "github.com/keelson-dev/keelson/internal/cli/cluster"
 	"github.com/keelson-dev/keelson/internal/cli/complete"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
-
-// Clusters are the names of Clusters, for completion.
-var Clusters = complete.Resource{GroupVersionResource: v1alpha1.SchemeGroupVersion.WithResource("clusters")}
 
 // New returns the command.
 func New() *cobra.Command {
@@ -56,7 +51,7 @@ contains a private key: anybody who can read it has full access.`,
 		},
 	}
 	flags.AddFlags(cmd.Flags())
-	cmd.ValidArgsFunction = complete.Names(Clusters)
+	cmd.ValidArgsFunction = complete.Names(clustercmd.Clusters)
 	return cmd
 }
 
@@ -86,32 +81,5 @@ func find(ctx context.Context, dir string, args []string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s; is Keelson running? `%s` shows it: %w", report.Server, instance.Command("status", dir), err)
 	}
-	return OfCluster(ctx, c, args[0])
-}
-
-// OfCluster returns the kubeconfig of a Cluster.
-func OfCluster(ctx context.Context, c client.Client, name string) ([]byte, error) {
-	var cluster v1alpha1.Cluster
-	err := c.Get(ctx, client.ObjectKey{Name: name}, &cluster)
-	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no Cluster %q; keelson cluster list lists them", name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("get Cluster %s: %w", name, err)
-	}
-	ref := cluster.Status.KubeconfigRef
-	if ref == nil || ref.SecretRef == nil {
-		return nil, fmt.Errorf("there is no kubeconfig of Cluster %s yet; kubectl describe cluster %[1]s has the reason", name)
-	}
-	var secret corev1.Secret
-	if err := c.Get(ctx, client.ObjectKey{Namespace: ref.SecretRef.Namespace, Name: ref.SecretRef.Name}, &secret); err != nil {
-		return nil, fmt.Errorf("get the kubeconfig of Cluster %s: %w", name, err)
-	}
-	text := secret.Data[cmp.Or(ref.SecretRef.Key, v1alpha1.SecretKey)]
-	if !metav1.IsControlledBy(&secret, &cluster) || len(text) == 0 {
-		// The name alone does not tell whose it is: a user of another Cluster may have a Secret of this name.
-		return nil, fmt.Errorf("the Secret %s/%s has no kubeconfig of Cluster %s; the condition KubeconfigAvailable in `kubectl describe cluster %[3]s` has the reason",
-			secret.Namespace, secret.Name, name)
-	}
-	return text, nil
+	return clustercmd.OfCluster(ctx, c, args[0])
 }

@@ -5,8 +5,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
-	"github.com/keelson-dev/keelson/internal/cli/instance"
 )
 
 // extension names the record of SetOrigin in a kubeconfig.
@@ -40,5 +38,5 @@ func originOf(config *clientcmdapi.Config) *Flags {
 	if !ok || json.Unmarshal(record.Raw, &o) != nil || o == (origin{}) {
 		return nil
 	}
-	return &Flags{Flags: instance.Flags{DataDir: o.DataDir}, Kubeconfig: o.Kubeconfig, Context: o.Context}
+	return &Flags{DataDir: o.DataDir, Kubeconfig: o.Kubeconfig, Context: o.Context}
 }

@@ -17,19 +17,44 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	"github.com/keelson-dev/keelson/internal/controlplane"
 )
 
-// Help is the sentence for the help of commands with Flags.
-const Help = `The kubeconfig and its current context select the cluster, as for kubectl ($KUBECONFIG, --kubeconfig, --context);
-without a current context, it is Keelson on this host, as with --data-dir.`
+// Help returns the sentence for the help of commands with Flags.
+func Help() string {
+	const selects = "The kubeconfig and its current context select the cluster, as for kubectl ($KUBECONFIG, --kubeconfig, --context)"
+	if OnHost == nil {
+		return selects + "."
+	}
+	return selects + ";\nwithout a current context, it is Keelson on this host, as with --data-dir."
+}
+
+// Host is Keelson on this host.
+type Host interface {
+	// AddFlags adds the flags that select an instance, and Dir returns its data directory.
+	AddFlags(fs *pflag.FlagSet, dataDir *string, ephemeral *bool)
+	Dir(dataDir string, ephemeral bool) (string, error)
+	// Directories returns the data directories of this user.
+	Directories() ([]string, error)
+	// Config returns the configuration of the administrator, and IsReady whether the API answers.
+	Config(dir string) (*rest.Config, error)
+	IsReady(ctx context.Context, dir string) (bool, error)
+	// ManagerPID returns the process ID of keelson up; 0 if it does not run.
+	ManagerPID(ctx context.Context, dir string) (int, error)
+	// Command returns a command for an instance, as a user types it.
+	Command(name, dir string) string
+	// Name is the name of the host.
+	Name() string
+}
+
+// OnHost is Keelson on this host; nil in a program that only knows clusters of a kubeconfig. The main package sets it.
+var OnHost Host
 
 // Flags select an API.
 type Flags struct {
-	// Flags select an instance on this host.
-	instance.Flags
+	// DataDir and Ephemeral select an instance on this host.
+	DataDir   string
+	Ephemeral bool
 	// Kubeconfig and Context select a cluster by the rules of kubectl.
 	Kubeconfig, Context string
 	// Namespace is that of the objects; empty for the one of the context.
@@ -38,10 +63,17 @@ type Flags struct {
 
 // AddFlags adds the flags to fs.
 func (f *Flags) AddFlags(fs *pflag.FlagSet) {
-	f.Flags.AddFlags(fs)
+	otherwise := ""
+	if OnHost != nil {
+		OnHost.AddFlags(fs, &f.DataDir, &f.Ephemeral)
+		otherwise = "; without one, Keelson on this host"
+	}
 	fs.Var(usage.NonEmpty(&f.Kubeconfig), "kubeconfig", "kubeconfig `file` (default: $KUBECONFIG, otherwise ~/.kube/config)")
-	fs.Var(usage.NonEmpty(&f.Context), "context", "`context` of the kubeconfig (default: the current one; without one, Keelson on this host)")
+	fs.Var(usage.NonEmpty(&f.Context), "context", "`context` of the kubeconfig (default: the current one"+otherwise+")")
 }
+
+// Dir returns the data directory of the selected instance on this host.
+func (f *Flags) Dir() (string, error) { return OnHost.Dir(f.DataDir, f.Ephemeral) }
 
 // AddNamespace adds --namespace to fs, for commands for objects that have namespaces.
 func (f *Flags) AddNamespace(fs *pflag.FlagSet) {
@@ -66,11 +98,11 @@ func (f *Flags) Arguments() []string {
 
 // Words returns arguments that select an object of the same API, quoted for a shell.
 func (f *Flags) Words(name string) string {
-	words := []string{instance.Quote(name)}
+	words := []string{usage.Quote(name)}
 	for _, argument := range f.Arguments() {
 		flag, value, found := strings.Cut(argument, "=")
 		if found {
-			flag += "=" + instance.Quote(value)
+			flag += "=" + usage.Quote(value)
 		}
 		words = append(words, flag)
 	}
@@ -140,10 +172,13 @@ type NotRunningError struct {
 // Error implements error.
 func (e *NotRunningError) Error() string {
 	return fmt.Sprintf("no keelson is running in %s: start it with `%s`, or select another cluster with --kubeconfig or --context",
-		e.Dir, instance.Command("up", e.Dir))
+		e.Dir, OnHost.Command("up", e.Dir))
 }
 
 func (f *Flags) ofInstance(ctx context.Context) (*API, error) {
+	if OnHost == nil {
+		return nil, errors.New("the kubeconfig has no current context: select a cluster with --context, or with `kubectl config use-context`")
+	}
 	dir, err := f.Dir()
 	if err != nil {
 		return nil, err
@@ -151,17 +186,17 @@ func (f *Flags) ofInstance(ctx context.Context) (*API, error) {
 	if err := checkRunning(ctx, dir); err != nil {
 		return nil, err
 	}
-	config, err := controlplane.AdminConfig(dir)
+	config, err := OnHost.Config(dir)
 	if err != nil {
 		return nil, err
 	}
-	return &API{Config: config, Name: instance.HostName(), Namespace: "default", Selected: Flags{Flags: instance.Flags{DataDir: dir}}, Dir: dir}, nil
+	return &API{Config: config, Name: OnHost.Name(), Namespace: "default", Selected: Flags{DataDir: dir}, Dir: dir}, nil
 }
 
 // checkRunning returns a *NotRunningError if the API of an instance is not ready.
 func checkRunning(ctx context.Context, dir string) error {
-	report, err := controlplane.Inspect(ctx, dir)
-	if err == nil && !report.APIReady {
+	ready, err := OnHost.IsReady(ctx, dir)
+	if err == nil && !ready {
 		err = &NotRunningError{dir}
 	}
 	return err
@@ -193,22 +228,25 @@ func (f *Flags) ofKubeconfig(ctx context.Context, loaded clientcmd.ClientConfig,
 // dirOf returns the data directory of the instance on this host with the address and the administrator of a configuration; "" if
 // there is none.
 func dirOf(config *rest.Config) (string, error) {
+	if OnHost == nil {
+		return "", nil
+	}
 	own, err := certificatesOf(config)
 	if err != nil || len(own.CertData) == 0 {
 		return "", nil //nolint:nilerr // a request with it tells what is wrong
 	}
-	directories, err := instance.Directories()
+	directories, err := OnHost.Directories()
 	if err != nil {
 		return "", err
 	}
 	for _, directory := range directories {
-		admin, err := controlplane.AdminConfig(directory.Path)
+		admin, err := OnHost.Config(directory)
 		if err != nil || admin.Host != config.Host {
 			continue
 		}
 		theirs, err := certificatesOf(admin)
 		if err == nil && bytes.Equal(theirs.CAData, own.CAData) && bytes.Equal(theirs.CertData, own.CertData) {
-			return directory.Path, nil
+			return directory, nil
 		}
 	}
 	return "", nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -97,9 +98,9 @@ func TestPrecedence(t *testing.T) {
 			name: "--kubeconfig without a context", inFlagsFile: []string{}, flags: target.Flags{Kubeconfig: "HOME/flags"},
 			want: "the kubeconfig names no cluster that can be used: invalid configuration: no configuration has been provided, try setting KUBERNETES_MASTER environment variable",
 		},
-		{name: "--data-dir before $KUBECONFIG", env: []string{"mine"}, flags: target.Flags{Flags: instance.Flags{DataDir: "HOME/data"}}, want: "HOME/data"},
+		{name: "--data-dir before $KUBECONFIG", env: []string{"mine"}, flags: target.Flags{DataDir: "HOME/data"}, want: "HOME/data"},
 		{
-			name: "--data-dir and --context", flags: target.Flags{Flags: instance.Flags{DataDir: "HOME/data"}, Context: "mine"},
+			name: "--data-dir and --context", flags: target.Flags{DataDir: "HOME/data", Context: "mine"},
 			want: "--data-dir and --ephemeral select Keelson on this host and cannot be combined with --kubeconfig or --context",
 		},
 	} {
@@ -122,6 +123,26 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// A program that only knows clusters of a kubeconfig needs a current context.
+func TestWithoutHost(t *testing.T) {
+	host := target.OnHost
+	target.OnHost = nil
+	t.Cleanup(func() { target.OnHost = host })
+	home := newHome(t)
+	if got := selected(t, target.Flags{}); !strings.HasPrefix(got, "the kubeconfig has no current context: select a cluster") {
+		t.Errorf("without a kubeconfig: %s", got)
+	}
+	write(t, filepath.Join(home, ".kube/config"), "mine")
+	if got := selected(t, target.Flags{}); !strings.Contains(got, "mine") {
+		t.Errorf("with a context: %s", got)
+	}
+	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
+	(&target.Flags{}).AddFlags(fs)
+	if fs.Lookup("data-dir") != nil || strings.Contains(target.Help(), "data-dir") {
+		t.Error("there is --data-dir")
+	}
+}
+
 // While the context of a Cluster is the current one, commands use the API that has the Cluster, unless --context says otherwise.
 func TestOrigin(t *testing.T) {
 	home := newHome(t)
@@ -131,7 +152,7 @@ func TestOrigin(t *testing.T) {
 		want string
 	}{
 		{target.API{Selected: target.Flags{Context: "mine"}}, "https://mine of-mine"},
-		{target.API{Selected: target.Flags{Flags: instance.Flags{DataDir: home + "/data"}}}, home + "/data"},
+		{target.API{Selected: target.Flags{DataDir: home + "/data"}}, home + "/data"},
 	} {
 		write(t, path, "keelson-demo", "mine")
 		config, err := clientcmd.LoadFromFile(path)
@@ -185,7 +206,7 @@ func TestInstanceByKubeconfig(t *testing.T) {
 			t.Errorf("%+v: got %s", test, got)
 		}
 	}
-	flags := target.Flags{Flags: instance.Flags{DataDir: dir}}
+	flags := target.Flags{DataDir: dir}
 	_, err := flags.API(t.Context())
 	if wrong := (*usage.Error)(nil); errors.As(err, &wrong) || !strings.Contains(fmt.Sprint(err), "start it with `keelson up --data-dir "+dir) {
 		t.Errorf("got %v", err)

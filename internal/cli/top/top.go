@@ -36,7 +36,7 @@ delete objects after a confirmation; the last line has those of the selected obj
 
 It shows what you have permission for. NO_COLOR=1 turns colours off.
 
-` + target.Help,
+` + target.Help(),
 		Example: `  keelson top
   keelson top --all-namespaces`,
 		Args: usage.NoArgs,

@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/console"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
@@ -287,7 +288,7 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 	if o.mergeKubeconfig {
 		fmt.Fprintf(&b, "  %s --context %s get %s\n", kubectl(), contextName, example)
 	} else {
-		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get %s\n", instance.Quote(kubeconfig), kubectl(), example)
+		fmt.Fprintf(&b, "  export KUBECONFIG=%s\n  %s get %s\n", usage.Quote(kubeconfig), kubectl(), example)
 	}
 	b.WriteString("\n")
 	if o.consolePort >= 0 {
@@ -325,5 +326,5 @@ func kubectl() string {
 	if err != nil {
 		return "kubectl"
 	}
-	return instance.Quote(path)
+	return usage.Quote(path)
 }

@@ -13,16 +13,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	"github.com/keelson-dev/keelson/internal/debian"
 )
 
 // debianReleases are the suites of Debian with their version.
 var debianReleases = map[string]string{"bookworm": "12", "trixie": "13"}
 
-func newBuild(t *target.Flags) *cobra.Command {
+// Builder builds images on the host of Keelson.
+type Builder struct {
+	// Secure prepares a data directory, and Build builds an image of a suite of Debian at path.
+	Secure func(ctx context.Context, dir string, ephemeral bool) error
+	Build  func(ctx context.Context, path, suite string, packages []string, progress io.Writer) error
+}
+
+func (b *Builder) newBuild(t *target.Flags) *cobra.Command {
 	suite, rebuild := "trixie", false
 	var packages []string
 	cmd := &cobra.Command{
@@ -49,7 +54,7 @@ and says how to add it.`,
 			if err != nil {
 				return err
 			}
-			path, err := build(cmd, t, name, suite, packages, rebuild)
+			path, err := b.build(cmd, t, name, suite, packages, rebuild)
 			if err != nil {
 				return err
 			}
@@ -81,12 +86,12 @@ func imageName(suite string, packages []string) (string, error) {
 }
 
 // build builds the image, unless it exists, and returns its path.
-func build(cmd *cobra.Command, t *target.Flags, name, suite string, packages []string, rebuild bool) (string, error) {
+func (b *Builder) build(cmd *cobra.Command, t *target.Flags, name, suite string, packages []string, rebuild bool) (string, error) {
 	dir, err := t.Dir()
 	if err != nil {
 		return "", err
 	}
-	if err := instance.Secure(cmd.Context(), dir, t.Ephemeral); err != nil {
+	if err := b.Secure(cmd.Context(), dir, t.Ephemeral); err != nil {
 		return "", err
 	}
 	path := filepath.Join(dir, "vm-images", name+".qcow2")
@@ -98,7 +103,7 @@ func build(cmd *cobra.Command, t *target.Flags, name, suite string, packages []s
 			return "", err
 		}
 	}
-	if err := debian.Build(cmd.Context(), path, suite, packages, cmd.ErrOrStderr()); err != nil {
+	if err := b.Build(cmd.Context(), path, suite, packages, cmd.ErrOrStderr()); err != nil {
 		return "", err
 	}
 	return path, nil
@@ -124,7 +129,7 @@ func register(cmd *cobra.Command, t *target.Flags, name, path string) error {
 	c, err := imageKind.Open(cmd.Context(), t)
 	if stopped := (*target.NotRunningError)(nil); errors.As(err, &stopped) {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Keelson is not running. To use the image, run: %s, then: %s %s --file %s\n",
-			instance.Command("up", stopped.Dir), instance.Command("vm image add", stopped.Dir), name, instance.Quote(path))
+			target.OnHost.Command("up", stopped.Dir), target.OnHost.Command("vm image add", stopped.Dir), name, usage.Quote(path))
 		return err
 	}
 	if err != nil {

@@ -37,7 +37,7 @@ func TestCommandLine(t *testing.T) {
 		{"a package that is an option", []string{"build", "debian", "--package", "git,--hook=x"}, `"--hook=x" is not the name of a package`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			cmd := New()
+			cmd := New(&Builder{})
 			cmd.SetArgs(append([]string{"image"}, test.args...))
 			cmd.SilenceErrors, cmd.SilenceUsage = true, true
 			err := cmd.ExecuteContext(t.Context())
@@ -50,7 +50,7 @@ func TestCommandLine(t *testing.T) {
 
 func TestStoppedInstance(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	cmd := New()
+	cmd := New(&Builder{})
 	cmd.SetArgs([]string{"image", "list", "--data-dir", dir})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "start it with `keelson up --data-dir "+dir+"`") {

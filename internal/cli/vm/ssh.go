@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -158,7 +157,7 @@ func (l *login) options(ctx context.Context, name string) (options []string, use
 		return nil, "", fmt.Errorf("make the directory for host keys: %w", err)
 	}
 	// ssh expands % and ~, and passes the command to a shell.
-	proxy := fmt.Sprintf("%s vm port-forward %s %d --stdio", instance.Quote(self), l.Words(name), l.port)
+	proxy := fmt.Sprintf("%s vm port-forward %s %d --stdio", usage.Quote(self), l.Words(name), l.port)
 	options = []string{
 		"-o", "ProxyCommand=" + strings.ReplaceAll(proxy, "%", "%%"),
 		"-o", "HostKeyAlias=" + string(vm.UID),

@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
-// New returns the command.
-func New() *cobra.Command {
+// New returns the command. builder builds images; nil where that is not possible.
+func New(builder *Builder) *cobra.Command {
 	flags := &target.Flags{}
 	cmd := &cobra.Command{
 		Use:   "vm",
@@ -20,7 +20,7 @@ func New() *cobra.Command {
 		Long: `Create, control and access VirtualMachines. Access to consoles and ports goes through the Kubernetes API, with your
 permissions.
 
-` + target.Help,
+` + target.Help(),
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -29,7 +29,7 @@ permissions.
 	cmd.AddCommand(
 		newCreate(flags), machineKind.NewList(flags, "List machines with their addresses"), machineKind.NewDescribe(flags, "Show machines with their events"),
 		newConsole(flags), newSSH(flags), newSCP(flags), newPortForward(flags), newLogs(flags), newScreenshot(flags), newUsage(flags),
-		newSnapshot(flags), newFork(flags), newRestore(flags), newImage(flags),
+		newSnapshot(flags), newFork(flags), newRestore(flags), newImage(flags, builder),
 		machineKind.NewDelete(flags, object.Deletion[*v1alpha1.VirtualMachine]{
 			Short: "Delete machines", Long: "Delete machines, and their disks unless the disks have deletePolicy: Retain. VirtualDisks and snapshots are kept.",
 			Example: "  keelson vm delete web db --wait",
@@ -42,7 +42,7 @@ permissions.
 	return cmd
 }
 
-func newImage(flags *target.Flags) *cobra.Command {
+func newImage(flags *target.Flags, builder *Builder) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Build, add, list and delete VirtualMachineImages",
@@ -51,7 +51,10 @@ name in spec.image.name.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newBuild(flags), newAdd(flags), imageKind.NewList(flags, "List the images"), imageKind.NewDescribe(flags, "Show images with their events"), newRemove(flags))
+	if builder != nil {
+		cmd.AddCommand(builder.newBuild(flags))
+	}
+	cmd.AddCommand(newAdd(flags), imageKind.NewList(flags, "List the images"), imageKind.NewDescribe(flags, "Show images with their events"), newRemove(flags))
 	complete.Arguments(imageKind.Resource, cmd.Commands()...)
 	return cmd
 }

@@ -33,7 +33,7 @@ func execute(t *testing.T, args ...string) (string, error) {
 	t.Setenv("HOME", home)
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(home, "config"))
 	t.Setenv("XDG_DATA_HOME", "")
-	return harness.Execute(t, New(), args...)
+	return harness.Execute(t, New(nil), args...)
 }
 
 // newMachines returns the machines of the namespace team.

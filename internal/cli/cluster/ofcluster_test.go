@@ -1,4 +1,4 @@
-package kubeconfig
+package cluster
 
 import (
 	"strings"
@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	apitypes "k8s.io/apimachinery/pkg/types"
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -18,7 +18,7 @@ func TestOfCluster(t *testing.T) {
 	const name = "a-kubeconfig-kubeconfig"
 	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "a-kubeconfig", UID: "uid"}}
 	cluster.Status.KubeconfigRef = &v1alpha1.KubeconfigReference{SecretRef: &v1alpha1.SecretReference{Namespace: "home", Name: name}}
-	for owner, good := range map[types.UID]bool{"uid": true, "another": false, "": false} {
+	for owner, good := range map[apitypes.UID]bool{"uid": true, "another": false, "": false} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "home", Name: name}, Data: map[string][]byte{v1alpha1.SecretKey: []byte("private")}}
 		if owner != "" {
 			of := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "any", UID: owner}}
