@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -26,7 +27,7 @@ const (
 	bare = "bare QEMU"
 	// keelson: `keelson manager` starts them for VirtualMachines.
 	keelson = "VirtualMachine"
-	// instant: the same, by a manager with --vm-instant-start=true, whose machines start from a template.
+	// instant: the same, by a manager with virtualMachines.instantStart: "true", whose machines start from a template.
 	instant = "from a template"
 	// forked: machines that go on with the memory of another one.
 	forked = "fork with memory"
@@ -92,8 +93,8 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	r.Note("%s; machines have the default guest, one CPU and %d MiB", version, memory)
 	r.Note("a shell script starts bare QEMUs with the same arguments; medians of %d rounds in turns, of a third from %d machines on", r.Rounds, many)
 	// The state of machines is for one manager at a time.
-	if err = b.measureAll(ctx, []string{keelson, bare, forked}, "--vm-instant-start=false"); err == nil {
-		err = b.measureAll(ctx, []string{instant, bare}, "--vm-instant-start=true")
+	if err = b.measureAll(ctx, []string{keelson, bare, forked}, false); err == nil {
+		err = b.measureAll(ctx, []string{instant, bare}, true)
 	}
 	b.report()
 	return err
@@ -103,8 +104,14 @@ func (b *bench) stateDir() string { return filepath.Join(b.Dir, "state") }
 
 // measureAll measures contestants in turns, one size after the other, with a manager. Afterwards, neither it nor a machine runs:
 // machines outlive their manager, and must not outlive an interrupted run.
-func (b *bench) measureAll(ctx context.Context, contestants []string, flags ...string) (err error) {
-	m, err := b.StartManager(ctx, "virtualmachine", append(flags, "--state-dir="+b.stateDir(), "--vm-guest-dir="+b.guest)...)
+func (b *bench) measureAll(ctx context.Context, contestants []string, instantStart bool) (err error) {
+	config := filepath.Join(b.Dir, "config.yaml")
+	text := fmt.Sprintf("apiVersion: %s\nkind: %s\nvirtualMachines: {guestDir: %q, instantStart: \"%t\"}\n",
+		manager.ConfigurationVersion, manager.ConfigurationKind, b.guest, instantStart)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	m, err := b.StartManager(ctx, "virtualmachine", "--state-dir="+b.stateDir(), "--config="+config)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ func editDeployment(o object, p *places) {
 	metadata, pod := child(template, "metadata"), child(template, "spec")
 	child(metadata, "labels")[p.lines("{{- with .Values.podLabels }}\n{{- toYaml . | nindent 8 }}\n{{- end }}")] = ""
 	child(metadata, "annotations")[p.lines("{{- with .Values.podAnnotations }}\n{{- toYaml . | nindent 8 }}\n{{- end }}")] = ""
+	child(metadata, "annotations")[p.lines("{{- with .Values.config }}\nkeelson.dev/config-checksum: {{ toJson . | sha256sum }}\n{{- end }}")] = ""
 	delete(pod, "priorityClassName")
 	pod[p.lines("{{- if .Values.priorityClass.create }}\npriorityClassName: {{ include \"keelson.fullname\" . }}-manager\n"+
 		"{{- else if .Values.priorityClass.name }}\npriorityClassName: {{ .Values.priorityClass.name | quote }}\n{{- end }}")] = ""
@@ -41,6 +42,7 @@ func editDeployment(o object, p *places) {
 	pod["volumes"] = append(pod["volumes"].([]any), ofCertificates(p, "- name: %[1]s-certificate\n  secret:\n    secretName: {{ . | quote }}"),
 		p.lines("{{- if .Values.controllers.virtualmachine }}\n- name: state\n"+
 			"  {{- toYaml (.Values.stateVolume | default (dict \"emptyDir\" dict)) | nindent 8 }}\n{{- end }}"),
+		p.lines("{{- if .Values.config }}\n- name: config\n  configMap:\n    name: {{ include \"keelson.fullname\" . }}-config\n{{- end }}"),
 		p.lines("{{- with .Values.extraVolumes }}\n{{- toYaml . | nindent 6 }}\n{{- end }}"))
 	container := pod["containers"].([]any)[0].(map[string]any)
 	container["image"] = p.inline(`include "keelson.image" . | quote`)
@@ -49,6 +51,7 @@ func editDeployment(o object, p *places) {
 	container["env"] = p.optional(`(include "keelson.env" . | fromYamlArray)`)
 	container["volumeMounts"] = append(container["volumeMounts"].([]any), ofCertificates(p, "- name: %[1]s-certificate\n  mountPath: "+certificates+"%[1]s\n  readOnly: true"),
 		p.lines("{{- if .Values.controllers.virtualmachine }}\n- name: state\n  mountPath: "+stateDir+"\n{{- end }}"),
+		p.lines("{{- if .Values.config }}\n- name: config\n  mountPath: "+configDir+"\n  readOnly: true\n{{- end }}"),
 		p.lines("{{- with .Values.extraVolumeMounts }}\n{{- toYaml . | nindent 8 }}\n{{- end }}"))
 	container["ports"] = append(container["ports"].([]any), p.lines("{{- if "+servesAccess+" }}\n- containerPort: 9444\n  name: access\n  protocol: TCP\n{{- end }}"))
 	for _, port := range container["ports"].([]any) {
@@ -78,6 +81,9 @@ func editConsole(o object, p *places) {
 
 // stateDir is the state directory of the manager, for the controllers that need one.
 const stateDir = "/var/lib/keelson"
+
+// configDir is the mount point of the configuration of the manager.
+const configDir = "/var/run/keelson/config"
 
 // certificates is the mount point of Secrets with certificates.
 const certificates = "/var/run/keelson/"
@@ -132,6 +138,9 @@ func editArgs(container map[string]any, p *places) {
 - --lease-duration={{ .Values.leaderElection.leaseDuration }}
 - --renew-deadline={{ .Values.leaderElection.renewDeadline }}
 - --retry-period={{ .Values.leaderElection.retryPeriod }}
+{{- if .Values.config }}
+- --config=`+configDir+`/config.yaml
+{{- end }}
 {{- range .Values.extraArgs }}
 - {{ . | quote }}
 {{- end }}`))

@@ -74,6 +74,7 @@ var values = append([]value{
 	{"logging.format", "json", "Log format.", map[string]any{"enum": []string{"json", "text"}}},
 	{"logging.verbosity", 0, "Log verbosity, 0 to 10.", map[string]any{"type": "integer", "minimum": 0, "maximum": 10}},
 	{"extraArgs", []any{}, "Additional flags of `keelson manager`, such as `--threads=32`.", listOf(map[string]any{"type": "string", "pattern": "^-"})},
+	{"config", map[string]any{}, "Options of `keelson manager` that have no flag, such as `{virtualMachines: {kvmResource: devices.kubevirt.io/kvm}}`: the fields of a KeelsonConfiguration, see docs/configuration.md.", anObject},
 	{"env", []any{}, "Additional environment variables of the manager.", aList},
 	{"resources", map[string]any{"requests": map[string]any{"cpu": "50m", "memory": "96Mi"}, "limits": map[string]any{"memory": "256Mi"}},
 		"Resource requests and limits of a replica. There is no CPU limit, because it would throttle short bursts.", anObject},

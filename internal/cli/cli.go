@@ -11,6 +11,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/backup"
 	clustercmd "github.com/keelson-dev/keelson/internal/cli/cluster"
 	"github.com/keelson-dev/keelson/internal/cli/complete"
+	configcmd "github.com/keelson-dev/keelson/internal/cli/config"
 	consolecmd "github.com/keelson-dev/keelson/internal/cli/console"
 	crontabcmd "github.com/keelson-dev/keelson/internal/cli/crontab"
 	"github.com/keelson-dev/keelson/internal/cli/doctor"
@@ -74,7 +75,7 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"Run Keelson", []*cobra.Command{
-			up.New(), down.New(), status.New(), doctor.New(), logs.New(), kubeconfig.New(), nodecmd.New(), backup.New(), restore.New(),
+			up.New(), down.New(), status.New(), doctor.New(), logs.New(), kubeconfig.New(), configcmd.New(), nodecmd.New(), backup.New(), restore.New(),
 		}},
 		{"Use it", []*cobra.Command{vmcmd.New(&vmcmd.Builder{Secure: instance.Secure, Build: debian.Build}), clustercmd.New(versionscmd.New), crontabcmd.New(), consolecmd.New(), topcmd.New()}},
 		{"Operate it in a cluster", []*cobra.Command{managercmd.New(), manifests.New()}},

@@ -178,9 +178,9 @@ func checkKVM(device string) error {
 	file, err := os.OpenFile(device, os.O_RDWR, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("the Pod has no %s: the resource in --vm-kvm-resource must be that of a device plugin which provides it", device)
+		return fmt.Errorf("the Pod has no %s: the resource in virtualMachines.kvmResource must be that of a device plugin which provides it", device)
 	case err != nil:
-		return fmt.Errorf("%w: set --vm-kvm-group to the ID of the group of the device, or let the runtime of the node change its owner, see docs/drivers.md", err)
+		return fmt.Errorf("%w: set virtualMachines.kvmGroup to the ID of the group of the device, or let the runtime of the node change its owner, see docs/drivers.md", err)
 	}
 	return file.Close()
 }

@@ -303,7 +303,7 @@ func TestCheckKVM(t *testing.T) {
 	if err := checkKVM(os.DevNull); err != nil {
 		t.Error(err)
 	}
-	for device, want := range map[string]string{filepath.Join(t.TempDir(), "none"): "--vm-kvm-resource", t.TempDir(): "--vm-kvm-group"} {
+	for device, want := range map[string]string{filepath.Join(t.TempDir(), "none"): "virtualMachines.kvmResource", t.TempDir(): "virtualMachines.kvmGroup"} {
 		if err := checkKVM(device); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", device, err)
 		}

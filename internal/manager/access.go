@@ -56,14 +56,12 @@ func NewAccess() Access {
 	return Access{Address: Off, ServiceName: access.ServiceName, Times: admission.DefaultTimes()}
 }
 
-// AddFlags adds a flag for every option to fs, with the present values as defaults.
+// AddFlags adds the flags of the access API to fs, with the present values as defaults.
 func (a *Access) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.Address, "access-bind-address", a.Address,
 		"`host:port` of the access API of machines, for kube-apiserver only; 0 disables it")
 	fs.StringVar(&a.ServiceName, "access-service", a.ServiceName,
 		"name of the Service of the access API, which the leader makes lead to itself")
-	fs.StringVar(&a.ServiceNamespace, "access-service-namespace", a.ServiceNamespace,
-		"namespace of that Service and of the Secret with its certificate authority (default: the namespace of the Pod, otherwise keelson-system)")
 }
 
 func (a *Access) validate(selected []Controller, namespaces []string, wrong func(flag string, value any, why string, args ...any)) {
@@ -76,7 +74,7 @@ func (a *Access) validate(selected []Controller, namespaces []string, wrong func
 	}
 	if a.ServiceNamespace != "" {
 		if problems := validation.IsDNS1123Label(a.ServiceNamespace); len(problems) > 0 {
-			wrong("access-service-namespace", a.ServiceNamespace, "is not a valid namespace: %s", problems[0])
+			wrong("access.serviceNamespace", a.ServiceNamespace, "is not a valid namespace: %s", problems[0])
 		}
 	}
 	if !serving.IsOn(a.Address) || a.Direct {

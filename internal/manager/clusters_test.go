@@ -10,7 +10,7 @@ import (
 // Real nodes give the rights of the manager on its host, so its administrator allows them.
 func TestRealNodesNeedTheFlag(t *testing.T) {
 	o := NewOptions()
-	if _, err := o.machine()(); err == nil || !strings.Contains(err.Error(), "--cluster-real-nodes") {
+	if _, err := o.machine()(); err == nil || !strings.Contains(err.Error(), "clusters.realNodes") {
 		t.Errorf("by default: %v", err)
 	}
 	o.ClusterRealNodes = true
@@ -41,7 +41,7 @@ func TestAddressesOfClusters(t *testing.T) {
 		t.Error("an address in another network is accepted")
 	}
 	o.ClusterAddresses = []string{"192.0.2.7"}
-	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), `--cluster-address-allow=192.0.2.7: "192.0.2.7" is not a network`) {
+	if err := o.Validate(); err == nil || !strings.Contains(err.Error(), `clusters.addressAllow: 192.0.2.7: "192.0.2.7" is not a network`) {
 		t.Errorf("an address as a network: %v", err)
 	}
 }

@@ -116,50 +116,13 @@ func defaultGuestDir() string {
 	return filepath.Join(filepath.Dir(self), "guest")
 }
 
-// AddFlags adds a flag for every option to fs, with the present values as defaults.
+// AddFlags adds the flags of the drivers to fs, with the present values as defaults.
 func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Drivers, "vm-driver", m.Drivers,
 		"`drivers` of VirtualMachines: qemu, docker, pod, fake; the first is the default. fake only pretends to run machines")
 	fs.StringVar(&m.LauncherImage, "vm-launcher-image", m.LauncherImage,
 		"`image` of the launcher, which runs machines of the driver pod in their Pods; see docs/drivers.md")
 	fs.StringVar(&m.GuestImage, "vm-guest-image", m.GuestImage, "`image` with the default guest, for machines of the driver pod without spec.image")
-	fs.StringVar(&m.KVMResource, "vm-kvm-resource", m.KVMResource,
-		"`resource` of the device plugin that provides /dev/kvm to the Pods of machines of the driver pod, such as devices.kubevirt.io/kvm (default: none, processors are emulated)")
-	fs.Int64Var(&m.KVMGroup, "vm-kvm-group", m.KVMGroup, "`ID` of the group on the nodes that may open /dev/kvm, for --vm-kvm-resource; 0: none")
-	fs.Int64Var(&m.CPUAllocationRatio, "vm-cpu-allocation-ratio", m.CPUAllocationRatio,
-		"`number` of processors of machines of the driver pod that share one processor of a node: their Pods request this part of each")
-	fs.StringVar(&m.Accelerator, "vm-accelerator", m.Accelerator,
-		"accelerator of the driver qemu: kvm, tcg (emulation), or auto")
-	fs.StringVar(&m.DockerHost, "vm-docker-host", m.DockerHost,
-		"`address` of the Docker engine of the driver docker (default: $DOCKER_HOST, otherwise unix:///var/run/docker.sock)")
-	fs.StringVar(&m.GuestDir, "vm-guest-dir", m.GuestDir, "`directory` with the default guest, for VirtualMachines without spec.image")
-	fs.StringSliceVar((*[]string)(&m.ImageDirs), "vm-image-dirs", m.ImageDirs,
-		"`directories` of the host from which spec.image of VirtualMachines may name files; / allows all")
-	fs.StringVar(&m.Users, "vm-uid-range", m.Users,
-		"`first-last` user and group IDs of the host for machines of the driver qemu, one for each machine, if the manager runs as root; empty: the IDs of the manager")
-	fs.StringSliceVar(&m.ImageNetworks, "vm-image-networks", m.ImageNetworks,
-		"`networks` from which images may be downloaded in addition to the public Internet, such as 10.0.0.0/8")
-	fs.StringVar(&m.Egress, "vm-egress", m.Egress,
-		"what machines of the driver qemu reach outside of the networks of their namespaces: public (the Internet and --vm-egress-networks) or none")
-	fs.StringSliceVar(&m.EgressNetworks, "vm-egress-networks", m.EgressNetworks,
-		"`networks` that machines of the driver qemu reach in addition to the public Internet, such as 10.0.0.0/8; never the addresses of this host")
-	fs.StringSliceVar(&m.NetworkRange, "vm-network-range", m.NetworkRange,
-		fmt.Sprintf("`networks` from which each namespace gets a /%d for its machines of the driver qemu; routes of the host are left out", qemu.NetworkBits))
-	fs.StringVar(&m.PublishAddress, "vm-publish-address", m.PublishAddress,
-		"`address` of this host at which ports of machines of the driver qemu are forwarded")
-	fs.StringVar(&m.ServiceAddress, "vm-service-address", m.ServiceAddress,
-		"IPv4 `address` of this host that the nodes reach, for VirtualMachines of the driver qemu with spec.service (default: none; keelson up --node=real has one as root)")
-	fs.Var(&quantityValue{&m.MaxImageSize}, "vm-image-max-size", "maximum `size` of a downloaded image")
-	fs.Var(&quantityValue{&m.MaxRootDisk}, "vm-max-root-disk",
-		"maximum virtual `size` of an image, for VirtualMachines without spec.resource.rootDisk")
-	fs.Var(&quantityValue{&m.MaxSaved}, "vm-state-max",
-		"maximum `size` of the files with the memory of all machines that are asleep and of snapshots; 0: no limit")
-	fs.StringVar(&m.InstantStart, "vm-instant-start", m.InstantStart,
-		"start VirtualMachines of the driver qemu with the default guest from templates, instead of booting them: true, false, or auto (if processors are emulated)")
-	fs.DurationVar(&m.ImageTimeout, "vm-image-timeout", m.ImageTimeout,
-		"`time` limit for one download of an image. The next attempt resumes a partial download")
-	fs.DurationVar(&m.ImageKeep, "vm-image-keep", m.ImageKeep,
-		"`time` for which a downloaded image is kept after its last use; 0: forever")
 }
 
 // Missing returns one line that names the missing prerequisites of the default driver and how to get them; ""
@@ -186,26 +149,26 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 		wrong("vm-image-dirs", strings.Join(m.ImageDirs, ","), "%v", err)
 	}
 	if _, err := parseNetworks(m.ImageNetworks); err != nil {
-		wrong("vm-image-networks", strings.Join(m.ImageNetworks, ","), "%v", err)
+		wrong("virtualMachines.imageNetworks", strings.Join(m.ImageNetworks, ","), "%v", err)
 	}
 	m.validateNetwork(wrong)
 	if _, err := qemu.ParseUserRange(m.Users); err != nil {
-		wrong("vm-uid-range", m.Users, "%v", err)
+		wrong("virtualMachines.uidRange", m.Users, "%v", err)
 	}
 	if m.MaxImageSize.Sign() <= 0 {
-		wrong("vm-image-max-size", &m.MaxImageSize, "must be more than 0")
+		wrong("virtualMachines.imageMaxSize", &m.MaxImageSize, "must be more than 0")
 	}
 	if m.MaxSaved.Sign() < 0 {
-		wrong("vm-state-max", &m.MaxSaved, "must not be negative")
+		wrong("virtualMachines.stateMax", &m.MaxSaved, "must not be negative")
 	}
 	if m.MaxRootDisk.Sign() <= 0 {
-		wrong("vm-max-root-disk", &m.MaxRootDisk, "must be more than 0")
+		wrong("virtualMachines.maxRootDisk", &m.MaxRootDisk, "must be more than 0")
 	}
 	if m.ImageTimeout <= 0 {
-		wrong("vm-image-timeout", m.ImageTimeout, "must be more than 0")
+		wrong("virtualMachines.imageTimeout", m.ImageTimeout, "must be more than 0")
 	}
 	if m.ImageKeep < 0 {
-		wrong("vm-image-keep", m.ImageKeep, "must not be negative")
+		wrong("virtualMachines.imageKeep", m.ImageKeep, "must not be negative")
 	}
 	if len(m.Drivers) == 0 {
 		wrong("vm-driver", "", "must name a driver")
@@ -218,24 +181,24 @@ func (m *Machines) validate(wrong func(flag string, value any, why string, args 
 	}
 	if m.KVMResource != "" {
 		if errs := validation.IsQualifiedName(m.KVMResource); len(errs) > 0 || !strings.Contains(m.KVMResource, "/") {
-			wrong("vm-kvm-resource", m.KVMResource, "must be the resource of a device plugin, such as devices.kubevirt.io/kvm")
+			wrong("virtualMachines.kvmResource", m.KVMResource, "must be the resource of a device plugin, such as devices.kubevirt.io/kvm")
 		}
 	}
 	if m.KVMGroup < 0 || m.KVMGroup > math.MaxInt32 {
-		wrong("vm-kvm-group", m.KVMGroup, "must be the ID of a group, from 0 to %d", math.MaxInt32)
+		wrong("virtualMachines.kvmGroup", m.KVMGroup, "must be the ID of a group, from 0 to %d", math.MaxInt32)
 	}
 	if m.CPUAllocationRatio < 1 {
-		wrong("vm-cpu-allocation-ratio", m.CPUAllocationRatio, "must be at least 1")
+		wrong("virtualMachines.cpuAllocationRatio", m.CPUAllocationRatio, "must be at least 1")
 	}
 	switch qemu.Accelerator(m.Accelerator) {
 	case qemu.AccelAuto, qemu.AccelKVM, qemu.AccelTCG:
 	default:
-		wrong("vm-accelerator", m.Accelerator, "must be auto, kvm or tcg")
+		wrong("virtualMachines.accelerator", m.Accelerator, "must be auto, kvm or tcg")
 	}
 	switch qemu.InstantStart(m.InstantStart) {
 	case qemu.InstantAuto, qemu.InstantAlways, qemu.InstantNever:
 	default:
-		wrong("vm-instant-start", m.InstantStart, "must be auto, true or false")
+		wrong("virtualMachines.instantStart", m.InstantStart, "must be auto, true or false")
 	}
 }
 
@@ -244,11 +207,11 @@ func (m *Machines) validateNetwork(wrong func(flag string, value any, why string
 	networks, err := parseNetworks(m.EgressNetworks)
 	switch mode := network.EgressMode(m.Egress); {
 	case mode != network.EgressPublic && mode != network.EgressNone:
-		wrong("vm-egress", m.Egress, "must be public or none")
+		wrong("virtualMachines.egress", m.Egress, "must be public or none")
 	case err != nil:
-		wrong("vm-egress-networks", strings.Join(m.EgressNetworks, ","), "%v", err)
+		wrong("virtualMachines.egressNetworks", strings.Join(m.EgressNetworks, ","), "%v", err)
 	case mode == network.EgressNone && len(networks) > 0:
-		wrong("vm-egress-networks", strings.Join(m.EgressNetworks, ","), "cannot be combined with --vm-egress=none")
+		wrong("virtualMachines.egressNetworks", strings.Join(m.EgressNetworks, ","), "cannot be combined with egress: none")
 	}
 	ranges, err := parseNetworks(m.NetworkRange)
 	for _, network := range ranges {
@@ -258,15 +221,15 @@ func (m *Machines) validateNetwork(wrong func(flag string, value any, why string
 		err = errors.New("must name a network")
 	}
 	if err != nil {
-		wrong("vm-network-range", strings.Join(m.NetworkRange, ","), "%v", err)
+		wrong("virtualMachines.networkRange", strings.Join(m.NetworkRange, ","), "%v", err)
 	}
 	if address, err := netip.ParseAddr(m.PublishAddress); err != nil || address.IsUnspecified() || address.IsMulticast() || address.Zone() != "" {
-		wrong("vm-publish-address", m.PublishAddress, "must be an address of this host, such as 127.0.0.1")
+		wrong("virtualMachines.publishAddress", m.PublishAddress, "must be an address of this host, such as 127.0.0.1")
 	}
 	if m.ServiceAddress != "" {
 		// EndpointSlices refuse other addresses.
 		if address, err := netip.ParseAddr(m.ServiceAddress); err != nil || !address.Is4() || !address.IsGlobalUnicast() {
-			wrong("vm-service-address", m.ServiceAddress, "must be an IPv4 address of this host that nodes reach, such as 192.168.1.10; not a loopback address")
+			wrong("virtualMachines.serviceAddress", m.ServiceAddress, "must be an IPv4 address of this host that nodes reach, such as 192.168.1.10; not a loopback address")
 		}
 	}
 }
@@ -328,19 +291,6 @@ func (m *Machines) qemuOptions(stateDir string, log logr.Logger) (qemu.Options, 
 		ServiceAddress: service,
 		Log:            log.WithName("driver").WithName(qemu.Name),
 	}, nil
-}
-
-// quantityValue is a flag value that is a Kubernetes quantity.
-type quantityValue struct{ *resource.Quantity }
-
-func (q quantityValue) Type() string { return "quantity" }
-func (q quantityValue) Set(text string) error {
-	parsed, err := resource.ParseQuantity(text)
-	if err != nil {
-		return fmt.Errorf("must be a quantity, such as 20Gi")
-	}
-	*q.Quantity = parsed
-	return nil
 }
 
 func addVirtualMachine(mgr ctrl.Manager, options controller.Options, o *Options) error {

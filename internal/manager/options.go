@@ -32,6 +32,8 @@ type Options struct {
 	Kubeconfig string
 	// Context is the context of the kubeconfig. Empty: the current one.
 	Context string
+	// Config is the path of a file with a KeelsonConfiguration, which ReadConfig reads.
+	Config string
 
 	// Threads is the number of workers of each controller.
 	Threads int
@@ -132,11 +134,12 @@ func NewOptions() Options {
 	}
 }
 
-// AddFlags adds a flag for every option to fs, with the present values as defaults.
+// AddFlags adds the flags of a manager to fs, with the present values as defaults. The other options are in the file of --config.
 func (o *Options) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig,
 		"kubeconfig `file` (default: $KUBECONFIG, otherwise the cluster of this Pod, otherwise ~/.kube/config)")
 	fs.StringVar(&o.Context, "context", o.Context, "context of the kubeconfig (default: the current context)")
+	o.AddConfigFlag(fs)
 	fs.IntVar(&o.Threads, "threads", o.Threads, "number of workers of each controller")
 	fs.StringSliceVar(&o.Controllers, "controllers", o.Controllers,
 		"controllers to run: * enables all, foo enables foo, -foo disables foo. All: "+strings.Join(Names(), ", "))
@@ -144,42 +147,29 @@ func (o *Options) AddFlags(fs *pflag.FlagSet) {
 
 	o.LeaderElection.AddFlags(fs)
 	o.Machines.AddFlags(fs)
+	fs.StringVar(&o.Machines.DockerHost, "vm-docker-host", o.Machines.DockerHost,
+		"`address` of the Docker engine of the driver docker (default: $DOCKER_HOST, otherwise unix:///var/run/docker.sock)")
+	fs.StringSliceVar((*[]string)(&o.Machines.ImageDirs), "vm-image-dirs", o.Machines.ImageDirs,
+		"`directories` of the host from which spec.image of VirtualMachines may name files; / allows all")
 	fs.StringVar(&o.HealthAddress, "health-probe-bind-address", o.HealthAddress,
 		"`host:port` of /healthz and /readyz; 0 disables them")
 	fs.StringVar(&o.MetricsAddress, "metrics-bind-address", o.MetricsAddress,
 		"`host:port` of /metrics; 0 disables it")
 	o.Serving.AddFlags(fs)
-	fs.StringVar(&o.TracingEndpoint, "tracing-endpoint", o.TracingEndpoint,
-		"`URL` of a collector for traces, OTLP over HTTP, such as http://localhost:4318 (default: $OTEL_EXPORTER_OTLP_ENDPOINT)")
-	fs.DurationVar(&o.PreflightTimeout, "preflight-timeout", o.PreflightTimeout,
-		"how long to wait for the API server at the start")
 	o.Webhook.AddFlags(fs)
 	o.Access.AddFlags(fs)
-	o.AddHostFlags(fs)
-	o.Logging.AddFlags(fs)
-}
-
-// AddNamespacesFlag adds only the flag of Namespaces.
-func (o *Options) AddNamespacesFlag(fs *pflag.FlagSet) {
-	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to watch, separated by commas (default: all)")
-}
-
-// AddHostFlags adds the flags of the controllers that manage resources of this host.
-func (o *Options) AddHostFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.StateDir, "state-dir", o.StateDir,
 		"`directory` for the machines and clusters of this host "+
 			"(default: keelson in $XDG_STATE_HOME, otherwise ~/.local/state/keelson, for root /var/lib/keelson)")
 	fs.StringVar(&o.SecretNamespace, "secret-namespace", o.SecretNamespace,
 		"`namespace` of the Secrets with the kubeconfigs of Clusters (default: the namespace of the Pod, otherwise keelson-system)")
 	fs.StringVar(&o.RKEBinary, "rke-binary", o.RKEBinary, "the `program` rke, for Clusters with spec.configPath")
-	fs.StringSliceVar((*[]string)(&o.RKEConfigDirs), "rke-config-dirs", o.RKEConfigDirs,
-		"`directories` of the host from which spec.configPath of Clusters and Kubeconfigs may name files; / allows all")
-	fs.BoolVar(&o.ClusterRealNodes, "cluster-real-nodes", o.ClusterRealNodes,
-		"allow Clusters with spec.nodes.real. Who may create Pods in one has the rights of the manager on this host, by volumes and privileged containers")
-	fs.StringSliceVar(&o.ClusterAddresses, "cluster-address-allow", o.ClusterAddresses,
-		"`networks` with addresses of this host, such as 10.0.0.0/8, at which APIs of Clusters may listen besides loopback (spec.apiServer.address)")
-	o.SnapshotStore.AddFlags(fs)
-	fs.DurationVar(&o.RKETimeout, "rke-timeout", o.RKETimeout, "limit for one run of rke")
+	o.Logging.AddFlags(fs)
+}
+
+// AddNamespacesFlag adds only the flag of Namespaces.
+func (o *Options) AddNamespacesFlag(fs *pflag.FlagSet) {
+	fs.Var((*namespaceList)(&o.Namespaces), "namespaces", "`namespaces` to watch, separated by commas (default: all)")
 }
 
 // Complete sets the defaults that depend on the environment of the process. It does not change options that are
@@ -210,12 +200,16 @@ func (o *Options) completeNamespaces(podNamespace string) {
 	o.Access.ServiceNamespace = cmp.Or(o.Access.ServiceNamespace, namespace)
 }
 
-// Validate returns one error that lists all invalid options by their flags, or nil.
+// Validate returns one error that lists all invalid options by their flags, or by their fields in the configuration, or nil.
 func (o *Options) Validate() error { return o.validate(controllers) }
 
 func (o *Options) validate(all []Controller) error {
 	var errs []error
 	wrong := func(flag string, value any, why string, args ...any) {
+		if strings.Contains(flag, ".") { // a field of the configuration
+			errs = append(errs, fmt.Errorf("%s: %v: %s", flag, value, fmt.Sprintf(why, args...)))
+			return
+		}
 		errs = append(errs, fmt.Errorf("--%s=%v: %s", flag, value, fmt.Sprintf(why, args...)))
 	}
 	if o.Threads < 1 {
@@ -244,7 +238,7 @@ func (o *Options) validate(all []Controller) error {
 		wrong("metrics-bind-address", o.MetricsAddress, "is also the address of --health-probe-bind-address")
 	}
 	if o.PreflightTimeout < 0 {
-		wrong("preflight-timeout", o.PreflightTimeout, "must not be negative")
+		wrong("preflight.timeout", o.PreflightTimeout, "must not be negative")
 	}
 	if o.SecretNamespace != "" {
 		if problems := validation.IsDNS1123Label(o.SecretNamespace); len(problems) > 0 {
@@ -252,21 +246,21 @@ func (o *Options) validate(all []Controller) error {
 		}
 	}
 	if err := o.RKEConfigDirs.Validate(); err != nil {
-		wrong("rke-config-dirs", strings.Join(o.RKEConfigDirs, ","), "%v", err)
+		wrong("clusters.rkeConfigDirs", strings.Join(o.RKEConfigDirs, ","), "%v", err)
 	}
 	if _, err := parseNetworks(o.ClusterAddresses); err != nil {
-		wrong("cluster-address-allow", strings.Join(o.ClusterAddresses, ","), "%v", err)
+		wrong("clusters.addressAllow", strings.Join(o.ClusterAddresses, ","), "%v", err)
 	}
 	if err := o.SnapshotStore.Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if o.RKETimeout < time.Minute {
-		wrong("rke-timeout", o.RKETimeout, "must be 1m or more: rke cannot create a cluster faster")
+		wrong("clusters.rkeTimeout", o.RKETimeout, "must be 1m or more: rke cannot create a cluster faster")
 	}
 	o.LeaderElection.Validate(wrong)
 	o.Serving.Validate(o.MetricsAddress, wrong)
 	if err := tracing.CheckEndpoint(o.TracingEndpoint); o.TracingEndpoint != "" && err != nil {
-		wrong("tracing-endpoint", o.TracingEndpoint, "%v", err)
+		wrong("tracing.endpoint", o.TracingEndpoint, "%v", err)
 	}
 	o.Machines.validate(wrong)
 	o.Webhook.validate(wrong)

@@ -36,37 +36,40 @@ func TestFlagsMakeOptions(t *testing.T) {
 	if diff := cmp.Diff(NewOptions(), parse(), noLogger); diff != "" {
 		t.Errorf("without flags (-want +got):\n%s", diff)
 	}
-	want := Options{
-		Kubeconfig: "k", Context: "c", Threads: 3, Controllers: []string{"*", "-foo"}, Namespaces: []string{"a", "b"},
-		LeaderElection: election.Options{
-			Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
-			LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
-		},
-		Machines: Machines{Drivers: []string{"fake", "qemu"}, Accelerator: "tcg", KVMResource: "example.com/kvm", KVMGroup: 107, CPUAllocationRatio: 4, DockerHost: "tcp://d:2376", GuestDir: "/g", Users: "5000-5999",
-			ImageDirs: confine.Dirs{"/i", "/j"}, ImageNetworks: []string{"10.0.0.0/8"}, MaxImageSize: resource.MustParse("1Gi"), MaxRootDisk: resource.MustParse("2Gi"), MaxSaved: resource.MustParse("3Gi"), InstantStart: "true", ImageTimeout: time.Hour, ImageKeep: 2 * time.Hour,
-			Egress: "public", EgressNetworks: []string{"10.1.0.0/16"}, NetworkRange: []string{"10.2.0.0/16"}, PublishAddress: "192.0.2.1"},
-		Webhook: Webhook{
-			Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
-			Times: admission.DefaultTimes(),
-		},
-		Access:        Access{Address: ":9444", ServiceName: "as", ServiceNamespace: "ans", Times: admission.DefaultTimes()},
-		HealthAddress: "0", MetricsAddress: "127.0.0.1:0", PreflightTimeout: 5 * time.Second,
-		Serving: serving.Options{Secure: ptr.To(true), CertDir: "/c", Profiling: true}, TracingEndpoint: "http://t:4318",
-		StateDir: "/state", RKEBinary: "/rke", RKEConfigDirs: confine.Dirs{"/r"}, RKETimeout: 2 * time.Hour, SecretNamespace: "secrets",
-		Logging: Logging{Format: "json", Verbosity: 4},
+	want := NewOptions()
+	want.Kubeconfig, want.Context, want.Threads, want.Controllers, want.Namespaces = "k", "c", 3, []string{"*", "-foo"}, []string{"a", "b"}
+	want.LeaderElection = election.Options{
+		Enabled: ptr.To(true), LockName: "n", LockNamespace: "ns", Identity: "me",
+		LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: time.Second,
 	}
+	want.Machines.Drivers, want.Machines.LauncherImage, want.Machines.GuestImage = []string{"fake", "qemu"}, "l", "g"
+	want.Machines.DockerHost, want.Machines.ImageDirs = "tcp://d:2376", confine.Dirs{"/i", "/j"}
+	want.Webhook = Webhook{
+		Address: ":9443", ServiceName: "s", ServiceNamespace: "sns", ConfigurationName: "conf", CertDir: "/certs",
+		Times: admission.DefaultTimes(),
+	}
+	want.Access = Access{Address: ":9444", ServiceName: "as", Times: admission.DefaultTimes()}
+	want.HealthAddress, want.MetricsAddress, want.Serving = "0", "127.0.0.1:0", serving.Options{Secure: ptr.To(true), CertDir: "/c"}
+	want.StateDir, want.RKEBinary, want.SecretNamespace, want.Logging = "/state", "/rke", "secrets", Logging{Format: "json", Verbosity: 4}
 	got := parse("--kubeconfig=k", "--context=c", "--threads=3", "--controllers=*,-foo", "--namespaces=a,b",
 		"--leader-elect", "--lease-lock-name=n", "--lease-lock-namespace=ns", "--holder-identity=me",
 		"--lease-duration=3s", "--renew-deadline=2s", "--retry-period=1s", "--health-probe-bind-address=0",
-		"--vm-driver=fake,qemu", "--vm-accelerator=tcg", "--vm-kvm-resource=example.com/kvm", "--vm-kvm-group=107", "--vm-cpu-allocation-ratio=4", "--vm-docker-host=tcp://d:2376", "--vm-guest-dir=/g",
+		"--vm-driver=fake,qemu", "--vm-launcher-image=l", "--vm-guest-image=g", "--vm-docker-host=tcp://d:2376",
 		"--webhook-bind-address=:9443", "--webhook-service=s", "--webhook-service-namespace=sns", "--webhook-configuration=conf",
-		"--webhook-cert-dir=/certs", "--access-bind-address=:9444", "--access-service=as", "--access-service-namespace=ans",
-		"--vm-image-dirs=/i,/j", "--vm-image-networks=10.0.0.0/8", "--vm-image-max-size=1Gi", "--vm-uid-range=5000-5999", "--vm-max-root-disk=2Gi", "--vm-state-max=3Gi", "--vm-instant-start=true", "--vm-image-timeout=1h", "--vm-image-keep=2h",
-		"--vm-egress=public", "--vm-egress-networks=10.1.0.0/16", "--vm-network-range=10.2.0.0/16", "--vm-publish-address=192.0.2.1", "--rke-config-dirs=/r",
-		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--profiling", "--tracing-endpoint=http://t:4318", "--preflight-timeout=5s", "--state-dir=/state",
-		"--rke-binary=/rke", "--rke-timeout=2h", "--secret-namespace=secrets", "--logging-format=json", "-v4")
+		"--webhook-cert-dir=/certs", "--access-bind-address=:9444", "--access-service=as",
+		"--vm-image-dirs=/i,/j",
+		"--metrics-bind-address=127.0.0.1:0", "--metrics-secure", "--metrics-cert-dir=/c", "--state-dir=/state",
+		"--rke-binary=/rke", "--secret-namespace=secrets", "--logging-format=json", "-v4")
 	if diff := cmp.Diff(want, got, noLogger); diff != "" {
 		t.Errorf("with every flag (-want +got):\n%s", diff)
+	}
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	o := NewOptions()
+	o.AddFlags(fs)
+	count := 1 // --version
+	fs.VisitAll(func(*pflag.Flag) { count++ })
+	if count > 35 {
+		t.Errorf("keelson manager has %d flags: an option that few users set belongs in the configuration", count)
 	}
 	if off := parse("--leader-elect=false").LeaderElection.Enabled; off == nil || *off {
 		t.Errorf("--leader-elect=false: got %v, want false", off)
@@ -136,11 +139,11 @@ func TestValidate(t *testing.T) {
 		{name: "everything off", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = Off, "" }},
 		{name: "two free ports", change: func(o *Options) { o.HealthAddress, o.MetricsAddress = "[::1]:0", "[::1]:0" }},
 		{name: "no driver", change: func(o *Options) { o.Machines.Drivers = nil }, want: []string{"--vm-driver=: must name a driver"}},
-		{name: "no resource of a device plugin", change: func(o *Options) { o.Machines.KVMResource = "kvm" }, want: []string{"--vm-kvm-resource=kvm: must be the resource of a device plugin, such as devices.kubevirt.io/kvm"}},
-		{name: "no ratio", change: func(o *Options) { o.Machines.CPUAllocationRatio = 0 }, want: []string{"--vm-cpu-allocation-ratio=0: must be at least 1"}},
-		{name: "no group", change: func(o *Options) { o.Machines.KVMGroup = -1 }, want: []string{"--vm-kvm-group=-1: must be the ID of a group, from 0 to 2147483647"}},
-		{name: "an unknown way to start", change: func(o *Options) { o.Machines.InstantStart = "yes" }, want: []string{"--vm-instant-start=yes: must be auto, true or false"}},
-		{name: "an accelerator that there is not", change: func(o *Options) { o.Machines.Accelerator = "hvf" }, want: []string{"--vm-accelerator=hvf: must be auto, kvm or tcg"}},
+		{name: "no resource of a device plugin", change: func(o *Options) { o.Machines.KVMResource = "kvm" }, want: []string{"virtualMachines.kvmResource: kvm: must be the resource of a device plugin, such as devices.kubevirt.io/kvm"}},
+		{name: "no ratio", change: func(o *Options) { o.Machines.CPUAllocationRatio = 0 }, want: []string{"virtualMachines.cpuAllocationRatio: 0: must be at least 1"}},
+		{name: "no group", change: func(o *Options) { o.Machines.KVMGroup = -1 }, want: []string{"virtualMachines.kvmGroup: -1: must be the ID of a group, from 0 to 2147483647"}},
+		{name: "an unknown way to start", change: func(o *Options) { o.Machines.InstantStart = "yes" }, want: []string{"virtualMachines.instantStart: yes: must be auto, true or false"}},
+		{name: "an accelerator that there is not", change: func(o *Options) { o.Machines.Accelerator = "hvf" }, want: []string{"virtualMachines.accelerator: hvf: must be auto, kvm or tcg"}},
 		{name: "a driver twice", change: func(o *Options) { o.Machines.Drivers = []string{"a", "a"} }, want: []string{"--vm-driver=a,a: must name drivers, each once"}},
 		{name: "no worker", change: func(o *Options) { o.Threads = 0 }, want: []string{"--threads=0: must be 1 or more"}},
 		{
@@ -167,8 +170,8 @@ func TestValidate(t *testing.T) {
 				o.RKEConfigDirs, o.Machines.ImageDirs, o.Machines.ImageNetworks = confine.Dirs{"etc"}, confine.Dirs{"/a", "../b"}, []string{"10.0.0.1"}
 			},
 			want: []string{
-				`--rke-config-dirs=etc: "etc" is no absolute path`, `--vm-image-dirs=/a,../b: "../b" is no absolute path`,
-				`--vm-image-networks=10.0.0.1: "10.0.0.1" is not a network such as`,
+				`--vm-image-dirs=/a,../b: "../b" is no absolute path`, `clusters.rkeConfigDirs: etc: "etc" is no absolute path`,
+				`virtualMachines.imageNetworks: 10.0.0.1: "10.0.0.1" is not a network such as`,
 			},
 		},
 		{
@@ -177,41 +180,41 @@ func TestValidate(t *testing.T) {
 				m.Egress, m.EgressNetworks, m.NetworkRange, m.PublishAddress = "none", []string{"10.0.0.0/8"}, []string{"127.0.0.0/8"}, "0.0.0.0"
 			},
 			want: []string{
-				"--vm-egress-networks=10.0.0.0/8: cannot be combined with --vm-egress=none", "--vm-network-range=127.0.0.0/8: 127.0.0.0/8 is not a network for machines",
-				"--vm-publish-address=0.0.0.0: must be an address of this host",
+				"virtualMachines.egressNetworks: 10.0.0.0/8: cannot be combined with egress: none", "virtualMachines.networkRange: 127.0.0.0/8: 127.0.0.0/8 is not a network for machines",
+				"virtualMachines.publishAddress: 0.0.0.0: must be an address of this host",
 			},
 		},
 		{
-			name: "a way out that there is not", change: func(o *Options) { o.Machines.Egress = "all" }, want: []string{"--vm-egress=all: must be public or none"},
+			name: "a way out that there is not", change: func(o *Options) { o.Machines.Egress = "all" }, want: []string{"virtualMachines.egress: all: must be public or none"},
 		},
 		{
 			name: "users of machines that are none", change: func(o *Options) { o.Machines.Users = "0-100" },
-			want: []string{"--vm-uid-range=0-100: must begin at 1000 or above"},
+			want: []string{"virtualMachines.uidRange: 0-100: must begin at 1000 or above"},
 		},
 		{
 			name: "images of no size", change: func(o *Options) { o.Machines.MaxImageSize = resource.MustParse("0") },
-			want: []string{"--vm-image-max-size=0: must be more than 0"},
+			want: []string{"virtualMachines.imageMaxSize: 0: must be more than 0"},
 		},
 		{
 			name: "disks of no size", change: func(o *Options) { o.Machines.MaxRootDisk = resource.MustParse("0") },
-			want: []string{"--vm-max-root-disk=0: must be more than 0"},
+			want: []string{"virtualMachines.maxRootDisk: 0: must be more than 0"},
 		},
 		{
 			name: "less than no saved memory", change: func(o *Options) { o.Machines.MaxSaved = resource.MustParse("-1") },
-			want: []string{"--vm-state-max=-1: must not be negative"},
+			want: []string{"virtualMachines.stateMax: -1: must not be negative"},
 		},
 		{
 			name: "images in no time", change: func(o *Options) { o.Machines.ImageTimeout = 0 },
-			want: []string{"--vm-image-timeout=0s: must be more than 0"},
+			want: []string{"virtualMachines.imageTimeout: 0s: must be more than 0"},
 		},
 		{
 			name: "images kept for less than nothing", change: func(o *Options) { o.Machines.ImageKeep = -1 },
-			want: []string{"--vm-image-keep=-1ns: must not be negative"},
+			want: []string{"virtualMachines.imageKeep: -1ns: must not be negative"},
 		},
 		{name: "no directories and any network", change: func(o *Options) { o.RKEConfigDirs = nil; o.Machines.TrustUsers() }},
 		{
 			name: "a collector of traces that is no URL", change: func(o *Options) { o.TracingEndpoint = "localhost:4317" },
-			want: []string{"--tracing-endpoint=localhost:4317: must be a URL"},
+			want: []string{"tracing.endpoint: localhost:4317: must be a URL"},
 		},
 		{name: "metrics for everybody, who asks for it", change: func(o *Options) { o.MetricsAddress, o.Serving.Secure = ":9", ptr.To(false) }},
 		{name: "profiles on loopback", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = "[::1]:9", true }},
@@ -220,11 +223,11 @@ func TestValidate(t *testing.T) {
 			name: "profiles for everybody", change: func(o *Options) {
 				o.MetricsAddress, o.Serving = ":9", serving.Options{Secure: ptr.To(false), Profiling: true}
 			},
-			want: []string{"--profiling=true: anybody could read the memory of the manager"},
+			want: []string{"metrics.profiling: true: anybody could read the memory of the manager"},
 		},
 		{
 			name: "profiles without an address", change: func(o *Options) { o.MetricsAddress, o.Serving.Profiling = Off, true },
-			want: []string{"--profiling=true: needs --metrics-bind-address"},
+			want: []string{"metrics.profiling: true: needs --metrics-bind-address"},
 		},
 		{
 			name: "a certificate for plain HTTP", change: func(o *Options) { o.Serving.CertDir = "/c" },
@@ -260,8 +263,8 @@ func TestValidate(t *testing.T) {
 			},
 			want: []string{
 				"--lease-duration=500ms: must be 1s or more",
-				"--preflight-timeout=-1s: must not be negative",
 				"--retry-period=0s: must be more than 0",
+				"preflight.timeout: -1s: must not be negative",
 			},
 		},
 		{
@@ -285,8 +288,8 @@ func TestValidate(t *testing.T) {
 				"--access-bind-address=127.0.0.1:9444: cannot be used with --namespaces: ",
 				"--access-bind-address=127.0.0.1:9444: must have an IP address, or none, and not loopback: ",
 				"--access-bind-address=127.0.0.1:9444: needs the controller virtualmachine",
-				"--access-service-namespace=a.b: is not a valid namespace: ",
 				"--access-service=A: is not a valid name of a Service: ",
+				"access.serviceNamespace: a.b: is not a valid namespace: ",
 			},
 		},
 		{

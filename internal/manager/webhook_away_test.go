@@ -56,7 +56,7 @@ func TestLongWebhookAway(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "outside"}, Spec: clusterv1alpha1.ClusterSpec{LegacyConfigPath: "/etc/passwd"},
 			},
 			clusterv1alpha1.ConditionProvisioned, clusterv1alpha1.ReasonInvalidSpec,
-			`{"spec":{"paused":true}}`, `{"spec":{"configPath":"/etc/shadow"}}`, "--rke-config-dirs",
+			`{"spec":{"paused":true}}`, `{"spec":{"configPath":"/etc/shadow"}}`, "clusters.rkeConfigDirs",
 		},
 		{
 			"a Secret", &clusterv1alpha1.Kubeconfig{
@@ -71,7 +71,7 @@ func TestLongWebhookAway(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Name: "file"}, Spec: clusterv1alpha1.KubeconfigSpec{LegacyConfigPath: "/etc/kubernetes/admin.conf"},
 			},
 			clusterv1alpha1.ConditionReady, clusterv1alpha1.ReasonKubeconfigInvalid,
-			`{"spec":{"ConfigPath":""}}`, `{"spec":{"configPath":"/etc/shadow"}}`, "--rke-config-dirs",
+			`{"spec":{"ConfigPath":""}}`, `{"spec":{"configPath":"/etc/shadow"}}`, "clusters.rkeConfigDirs",
 		},
 	}
 	began := time.Now()

@@ -190,7 +190,7 @@ func TestWebhookRefuses(t *testing.T) {
 	kubeconfig := func(spec clusterv1alpha1.KubeconfigSpec) client.Object {
 		return &clusterv1alpha1.Kubeconfig{ObjectMeta: metav1.ObjectMeta{Name: "it"}, Spec: spec}
 	}
-	const outside = "it is in none of the directories that users may name files in; --rke-config-dirs "
+	const outside = "it is in none of the directories that users may name files in; clusters.rkeConfigDirs "
 	for _, test := range []struct {
 		name   string
 		object client.Object

@@ -31,11 +31,11 @@ type dir struct {
 func checkDir(location string) error {
 	switch {
 	case strings.Contains(location, "://"):
-		return errors.New("--snapshot-store: must be the absolute path of a directory, or s3://BUCKET/PREFIX")
+		return errors.New("snapshotStore.location: must be the absolute path of a directory, or s3://BUCKET/PREFIX")
 	case !filepath.IsAbs(location):
-		return errors.New("--snapshot-store: must be an absolute path, or s3://BUCKET/PREFIX")
+		return errors.New("snapshotStore.location: must be an absolute path, or s3://BUCKET/PREFIX")
 	case filepath.Clean(location) == "/":
-		return errors.New("--snapshot-store: must be a directory of its own")
+		return errors.New("snapshotStore.location: must be a directory of its own")
 	}
 	return nil
 }

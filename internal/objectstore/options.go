@@ -23,15 +23,11 @@ type Options struct {
 	CA string
 }
 
-// AddFlags adds the flags of a store, with the present values as defaults.
-func (o *Options) AddFlags(fs *pflag.FlagSet) {
+// AddFlag adds the flag of the location, with the present value as default.
+func (o *Options) AddFlag(fs *pflag.FlagSet) {
 	fs.StringVar(&o.Location, "snapshot-store", o.Location,
 		"`location` off this host to which ClusterSnapshots are copied: an existing directory, such as one in a mount, or a bucket, "+
 			"s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=REGION (default of endpoint: AWS; of region: the server is asked)")
-	fs.StringVar(&o.Credentials, "snapshot-store-credentials", o.Credentials,
-		"`file` with the credentials for the bucket of --snapshot-store, in the format of ~/.aws/credentials")
-	fs.StringVar(&o.CA, "snapshot-store-ca", o.CA,
-		"`file` with the certificates of the authority that signs that of the server of --snapshot-store (default: those of the system)")
 }
 
 // Validate returns what is wrong with the options; nil if nothing is. It looks at nothing but the text. Errors do not quote a location:
@@ -40,17 +36,17 @@ func (o Options) Validate() error {
 	if strings.HasPrefix(o.Location, s3Scheme) {
 		for flag, file := range map[string]string{"credentials": o.Credentials, "ca": o.CA} {
 			if file != "" && !filepath.IsAbs(file) {
-				return fmt.Errorf("--snapshot-store-%s: must be an absolute path", flag)
+				return fmt.Errorf("snapshotStore.%s: must be an absolute path", flag)
 			}
 		}
 		if o.Credentials == "" {
-			return errors.New("--snapshot-store-credentials: is required for a bucket")
+			return errors.New("snapshotStore.credentials: is required for a bucket")
 		}
 		_, err := parseBucket(o.Location)
 		return err
 	}
 	if o.Credentials != "" || o.CA != "" {
-		return errors.New("--snapshot-store-credentials, --snapshot-store-ca: are only for a bucket, --snapshot-store=s3://BUCKET/PREFIX")
+		return errors.New("snapshotStore.credentials, snapshotStore.ca: are only for a bucket, snapshotStore.location: s3://BUCKET/PREFIX")
 	}
 	if o.Location == "" {
 		return nil
@@ -79,7 +75,7 @@ type bucket struct {
 }
 
 func parseBucket(location string) (bucket, error) {
-	wrong := func(why string) (bucket, error) { return bucket{}, errors.New("--snapshot-store: " + why) }
+	wrong := func(why string) (bucket, error) { return bucket{}, errors.New("snapshotStore.location: " + why) }
 	place, err := url.Parse(location)
 	if err != nil || place.User != nil || place.Fragment != "" || place.Opaque != "" {
 		return wrong("must be s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=REGION, and must not contain credentials")

@@ -24,9 +24,9 @@ func TestValidate(t *testing.T) {
 		{Options{Location: "s3://backups/a/b/", Credentials: keys, CA: "/etc/ca.pem"}, ""},
 		{Options{Location: "s3://backups/a?region=eu-central-1&endpoint=https://s3.example.com:9000", Credentials: keys}, ""},
 		{Options{Location: "s3://backups?endpoint=http://10.0.0.1:9000/", Credentials: keys}, ""},
-		{Options{Location: "s3://backups"}, "--snapshot-store-credentials: is required"},
-		{Options{Location: "s3://backups", Credentials: "s3"}, "--snapshot-store-credentials: must be an absolute path"},
-		{Options{Location: "s3://backups", Credentials: keys, CA: "ca.pem"}, "--snapshot-store-ca: must be an absolute path"},
+		{Options{Location: "s3://backups"}, "snapshotStore.credentials: is required"},
+		{Options{Location: "s3://backups", Credentials: "s3"}, "snapshotStore.credentials: must be an absolute path"},
+		{Options{Location: "s3://backups", Credentials: keys, CA: "ca.pem"}, "snapshotStore.ca: must be an absolute path"},
 		{Options{Location: "s3://", Credentials: keys}, "name of a bucket"},
 		{Options{Location: "s3://Up_per/a", Credentials: keys}, "name of a bucket"},
 		{Options{Location: "s3://backups/../a", Credentials: keys}, "prefix"},
@@ -43,7 +43,7 @@ func TestValidate(t *testing.T) {
 		switch {
 		case test.want == "" && err != nil, test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)):
 			t.Errorf("%+v: %v, want %q", test.options, err, test.want)
-		case err != nil && (strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "--snapshot-store")):
+		case err != nil && (strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), "snapshotStore.")):
 			t.Errorf("the message: %v", err)
 		}
 	}

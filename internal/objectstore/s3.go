@@ -56,7 +56,7 @@ func newS3(o Options, stall time.Duration) (*s3, error) {
 	keys := credentials.New(&keyFile{FileAWSCredentials: credentials.FileAWSCredentials{Filename: o.Credentials}})
 	client, err := minio.NewCore(host, &minio.Options{Creds: keys, Secure: secure, Region: place.region, Transport: transport, MaxRetries: attempts})
 	if err != nil {
-		return nil, fmt.Errorf("--snapshot-store: %w", err)
+		return nil, fmt.Errorf("snapshotStore.location: %w", err)
 	}
 	return &s3{bucket: place, client: *client, credentials: keys, file: o.Credentials}, nil
 }
@@ -70,10 +70,10 @@ func newTransport(ca string, stall time.Duration) (*http.Transport, error) {
 	if ca != "" {
 		content, err := os.ReadFile(ca)
 		if err != nil {
-			return nil, fmt.Errorf("--snapshot-store-ca: %w", err)
+			return nil, fmt.Errorf("snapshotStore.ca: %w", err)
 		}
 		if !roots.AppendCertsFromPEM(content) {
-			return nil, fmt.Errorf("--snapshot-store-ca: %s contains no certificate in PEM format", ca)
+			return nil, fmt.Errorf("snapshotStore.ca: %s contains no certificate in PEM format", ca)
 		}
 	}
 	dialer := net.Dialer{Timeout: connectTimeout}
@@ -215,13 +215,13 @@ func (s *s3) explain(err error, name string) error {
 	case errors.As(err, &keys):
 		return keys
 	case errors.As(err, &certificate):
-		return fmt.Errorf("the certificate of the S3 server %s is not trusted (%w): give its authority with --snapshot-store-ca", server, certificate.Err)
+		return fmt.Errorf("the certificate of the S3 server %s is not trusted (%w): give its authority with snapshotStore.ca", server, certificate.Err)
 	case !errors.As(err, &answer):
-		return fmt.Errorf("no connection to the S3 server %s (%w): check the network, the endpoint of --snapshot-store, and the server", server, steady(err))
+		return fmt.Errorf("no connection to the S3 server %s (%w): check the network, the endpoint of snapshotStore.location, and the server", server, steady(err))
 	case answer.Code == minio.NoSuchKey || answer.Code == minio.NoSuchUpload:
 		return fmt.Errorf("%w: %s", ErrNotFound, s.Location(name))
 	case answer.Code == minio.NoSuchBucket:
-		return fmt.Errorf("the S3 server %s has no bucket %s: create it, or check --snapshot-store", server, s.name)
+		return fmt.Errorf("the S3 server %s has no bucket %s: create it, or check snapshotStore.location", server, s.name)
 	case answer.Code == "RequestTimeTooSkewed":
 		return fmt.Errorf("the S3 server %s has another time than this host: set the clocks", server)
 	case answer.StatusCode == http.StatusForbidden || answer.StatusCode == http.StatusUnauthorized:

@@ -61,7 +61,7 @@ func TestFaultsOfBucket(t *testing.T) {
 	works("a wrong secret")
 
 	server.Stop()
-	says(t, s, "no connection to the S3 server https://"+server.Address, "connection refused", "--snapshot-store")
+	says(t, s, "no connection to the S3 server https://"+server.Address, "connection refused", "snapshotStore.location")
 	server.Restart()
 	works("a server that was away")
 
@@ -73,7 +73,7 @@ func TestFaultsOfBucket(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, untrusted.(*s3), "is not trusted", "--snapshot-store-ca")
+	says(t, untrusted.(*s3), "is not trusted", "snapshotStore.ca")
 	plain, err := Options{Location: strings.Replace(server.Location(s3server.Bucket, ""), "https:", "http:", 1), Credentials: server.Credentials}.Open()
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestFileOfCredentials(t *testing.T) {
 func TestFileOfAuthorities(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.pem")
 	o := Options{Location: "s3://backups", Credentials: "/credentials", CA: file}
-	if _, err := o.Open(); err == nil || !strings.Contains(err.Error(), "--snapshot-store-ca") || !errors.Is(err, os.ErrNotExist) {
+	if _, err := o.Open(); err == nil || !strings.Contains(err.Error(), "snapshotStore.ca") || !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
 	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {

@@ -102,7 +102,7 @@ func TestWebhookRejectsClusters(t *testing.T) {
 		{
 			"an invalid path",
 			"apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Cluster\nmetadata: {name: tabbed}\nspec: {configPath: \"/etc/a\\tb.yml\"}\n",
-			"The Cluster \"tabbed\" is invalid: spec.configPath: Forbidden: /etc/a\tb.yml: it must be an absolute path without control characters; --rke-config-dirs allows: /",
+			"The Cluster \"tabbed\" is invalid: spec.configPath: Forbidden: /etc/a\tb.yml: it must be an absolute path without control characters; clusters.rkeConfigDirs allows: /",
 		},
 		{
 			"a forbidden Secret",

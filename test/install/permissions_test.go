@@ -3,6 +3,7 @@ package install
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"os"
 	"os/exec"
@@ -62,7 +63,7 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	words := append([]string{
 		"keelson", "manager", "--kubeconfig", kubeconfig, "--leader-elect",
 		"--lease-lock-namespace", home, "--secret-namespace", home, "--state-dir", state,
-		"--health-probe-bind-address=0", "--vm-driver=qemu,fake", "--rke-binary", rke, "--rke-config-dirs", os.TempDir(),
+		"--health-probe-bind-address=0", "--vm-driver=qemu,fake", "--rke-binary", rke, "--config", configured(t, fmt.Sprintf("clusters: {rkeConfigDirs: [%q]}", os.TempDir())),
 		"--metrics-secure", "--metrics-bind-address", metrics,
 		"--webhook-bind-address", address, "--webhook-service-namespace", home, "--webhook-configuration", webhook,
 	}, flags...)

@@ -126,7 +126,7 @@ func (w *world) endsAtOnce(t *testing.T, messages map[string]string) {
 	writeKubeconfig(t, path, "default", here, &clientcmdapi.AuthInfo{Token: "over"})
 	fails("--kubeconfig", path)
 	writeKubeconfig(t, path, "default", &clientcmdapi.Cluster{Server: "https://" + harness.FreeAddress(t).String()}, &clientcmdapi.AuthInfo{Token: "any"})
-	fails("--kubeconfig", path, "--preflight-timeout=1s")
+	fails("--kubeconfig", path, "--config", configured(t, "preflight: {timeout: 1s}"))
 }
 
 // message waits for a condition of an object and returns its message.

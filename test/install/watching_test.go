@@ -23,7 +23,8 @@ func TestLongWatchTheManager(t *testing.T) {
 	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
 	w.kubectl(t, "delete", "validatingwebhookconfiguration", "keelson") // no manager serves it
 	address := harness.FreeAddress(t).String()
-	manager := w.troubled(t, namespaced, "--lease-lock-namespace", home, "--metrics-bind-address", address, "--metrics-secure", "--profiling")
+	manager := w.troubled(t, namespaced, "--lease-lock-namespace", home, "--metrics-bind-address", address, "--metrics-secure",
+		"--config", configured(t, "metrics: {profiling: true}"))
 	manager.Await(t, "Manager is ready")
 	w.readsMetrics(t)
 	w.readsProfile(t, address)
@@ -114,15 +115,26 @@ func TestTraceEgress(t *testing.T) {
 			t.Errorf("%d rules: %v", len(egress[i]), egress[i])
 		}
 		containers, _, _ := unstructured.NestedSlice(find(t, objects, "Deployment").Object, "spec", "template", "spec", "containers")
-		if args, _, _ := unstructured.NestedStringSlice(containers[0].(map[string]any), "args"); !slices.ContainsFunc(args, func(arg string) bool {
-			return strings.HasPrefix(arg, "--tracing-endpoint=http://") && strings.HasSuffix(arg, ":4318")
+		if env, _, _ := unstructured.NestedSlice(containers[0].(map[string]any), "env"); !slices.ContainsFunc(env, func(variable any) bool {
+			value, _, _ := unstructured.NestedString(variable.(map[string]any), "value")
+			return strings.HasPrefix(value, "http://") && strings.HasSuffix(value, ":4318")
 		}) {
-			t.Errorf("no traces are sent: %v", args)
+			t.Errorf("no traces are sent: %v", env)
 		}
 	}
 	if diff := cmp.Diff(egress[0], egress[1]); diff != "" {
 		t.Errorf("egress of the manager (-Helm +overlay):\n%s", diff)
 	}
+}
+
+// configured returns the path of a configuration with these fields.
+func configured(t *testing.T, fields string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keelson.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: config.keelson.dev/v1alpha1\nkind: KeelsonConfiguration\n"+fields+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // find returns the manager's object of a kind.

@@ -47,6 +47,9 @@ func New() *cobra.Command {
 			if printVersion {
 				return versioncmd.Print(cmd.OutOrStdout(), "text", version.Get())
 			}
+			if err := options.ReadConfig(cmd.Flags()); err != nil {
+				return usage.Errorf("%w", err)
+			}
 			return run(cmd.Context(), cmd, options)
 		},
 	}

@@ -104,6 +104,8 @@ func newRBAC() *cobra.Command {
 		"namespace of that Lease (default: keelson-system)")
 	options.Webhook.AddFlags(flags)
 	options.Access.AddFlags(flags)
+	flags.StringVar(&options.Access.ServiceNamespace, "access-service-namespace", options.Access.ServiceNamespace,
+		"namespace of that Service and of the Secret with its certificate authority (default: keelson-system)")
 	flags.StringVar(&options.SecretNamespace, "secret-namespace", options.SecretNamespace,
 		"`namespace` of the Secrets with the kubeconfigs of Clusters (default: keelson-system)")
 	options.AddNamespacesFlag(flags)

@@ -3,7 +3,9 @@ package up
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/csv"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,7 +39,8 @@ const handOverTimeout = 30 * time.Second
 type Process struct {
 	PID            int               `json:"pid"`
 	Detached       bool              `json:"detached"`
-	Flags          map[string]string `json:"flags"` // those that were set, by name
+	Flags          map[string]string `json:"flags"`               // those that were set, by name
+	ConfigSum      string            `json:"configSum,omitempty"` // of the file of --config
 	Controllers    []string          `json:"controllers,omitempty"`
 	MetricsAddress string            `json:"metricsAddress,omitempty"`
 }
@@ -89,6 +92,16 @@ func changedFlags(running, given map[string]string, fs *pflag.FlagSet) []string 
 	return names
 }
 
+// sumOf returns a digest of a file; "" if it cannot be read.
+func sumOf(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
 // keep sets the flags that were not given to their values in the running instance.
 func (o *options) keep(running map[string]string, fs *pflag.FlagSet) error {
 	for _, name := range slices.Sorted(maps.Keys(running)) {
@@ -108,7 +121,7 @@ func runningFile(dir string) string { return filepath.Join(dir, "up.json") }
 
 // record records this process as that of the instance.
 func (o *options) record(dir string) error {
-	p := Process{PID: os.Getpid(), Detached: o.reportFD != 0, Flags: o.given, MetricsAddress: o.metricsAddress}
+	p := Process{PID: os.Getpid(), Detached: o.reportFD != 0, Flags: o.given, ConfigSum: sumOf(o.manager.Config), MetricsAddress: o.manager.MetricsAddress}
 	if !o.noControllers {
 		p.Controllers = o.selected()
 	}
@@ -146,6 +159,9 @@ func (o *options) again(ctx context.Context, w io.Writer, fs *pflag.FlagSet, dir
 		return false, alreadyRunning(ctx, dir) // still starting or stopping
 	}
 	changed := changedFlags(found.Flags, o.given, fs)
+	if _, given := o.given["config"]; given && sumOf(o.manager.Config) != found.ConfigSum && !slices.Contains(changed, "config") {
+		changed = append(changed, "config")
+	}
 	if len(changed) == 0 {
 		if o.mergeKubeconfig {
 			if err := mergeRunning(dir, report); err != nil {

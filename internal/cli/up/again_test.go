@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 
+	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
@@ -56,7 +57,7 @@ func TestKeep(t *testing.T) {
 		}
 	})
 	first = New()
-	if err := first.ParseFlags([]string{"--node=simulated", "--threads=4", `--vm-image-dirs="/a,b",/c`, "--console-port=-1"}); err != nil {
+	if err := first.ParseFlags([]string{"--node=simulated", "--threads=4", `--controllers="/a,b",/c`, "--console-port=-1"}); err != nil {
 		t.Fatal(err)
 	}
 	second := New()
@@ -67,11 +68,11 @@ func TestKeep(t *testing.T) {
 	if err := o.keep(flagsOf(first.Flags()), second.Flags()); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"node": "simulated", "threads": "8", "vm-image-dirs": `"/a,b",/c`, "console-port": "-1"}
+	want := map[string]string{"node": "simulated", "threads": "8", "controllers": `"/a,b",/c`, "console-port": "-1"}
 	if diff := cmp.Diff(want, o.given); diff != "" {
 		t.Errorf("flags (-want +got):\n%s", diff)
 	}
-	if want := []string{"--console-port=-1", "--node=simulated", `--vm-image-dirs="/a,b",/c`}; !slices.Equal(o.kept, want) {
+	if want := []string{"--console-port=-1", `--controllers="/a,b",/c`, "--node=simulated"}; !slices.Equal(o.kept, want) {
 		t.Errorf("the arguments are %q, want %q", o.kept, want)
 	}
 }
@@ -106,7 +107,7 @@ func TestRecord(t *testing.T) {
 	if found, err := ReadProcess(dir, os.Getpid()); found != nil || err != nil {
 		t.Errorf("without a record: %+v, %v", found, err)
 	}
-	o := &options{reportFD: 3, controllers: []string{"foo"}, metricsAddress: "0", given: map[string]string{"threads": "4"}}
+	o := &options{reportFD: 3, manager: manager.Options{Controllers: []string{"foo"}, MetricsAddress: "0"}, given: map[string]string{"threads": "4"}}
 	if err := o.record(dir); err != nil {
 		t.Fatal(err)
 	}

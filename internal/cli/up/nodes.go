@@ -50,7 +50,7 @@ func (o *options) chooseNode(ctx context.Context, dir string) error {
 
 // checkDrivers rejects machines in Pods that nothing executes.
 func (o *options) checkDrivers() error {
-	if !slices.Contains(o.machines.Drivers, pod.Name) {
+	if !slices.Contains(o.manager.Machines.Drivers, pod.Name) {
 		return nil
 	}
 	if o.machine == nil {
@@ -75,8 +75,8 @@ type podImage struct {
 func (o *options) podImages() (wanted []podImage) {
 	folder, _ := instance.Beside("launcher") // checkDrivers looks for it
 	for _, image := range []podImage{
-		{"launcher", folder, "/keelson-launcher", &o.machines.LauncherImage},
-		{"guest", o.machines.GuestDir, "/kernel", &o.machines.GuestImage}, // no container runs it
+		{"launcher", folder, "/keelson-launcher", &o.manager.Machines.LauncherImage},
+		{"guest", o.manager.Machines.GuestDir, "/kernel", &o.manager.Machines.GuestImage}, // no container runs it
 	} {
 		if *image.reference == "" {
 			wanted = append(wanted, image)
@@ -87,7 +87,7 @@ func (o *options) podImages() (wanted []podImage) {
 
 // nodeImages returns the images that real nodes get, and makes the driver pod use them.
 func (o *options) nodeImages() (images []node.Image, err error) {
-	if o.machine == nil || !slices.Contains(o.machines.Drivers, pod.Name) {
+	if o.machine == nil || !slices.Contains(o.manager.Machines.Drivers, pod.Name) {
 		return nil, nil
 	}
 	for _, wanted := range o.podImages() {

@@ -139,8 +139,8 @@ func (o *options) serve(ctx context.Context, cp *controlplane.ControlPlane, dir 
 	if err != nil {
 		return err
 	}
-	if host := cp.HostAddress(); host.IsValid() && o.machines.ServiceAddress == "" {
-		o.machines.ServiceAddress = host.String()
+	if host := cp.HostAddress(); host.IsValid() && o.manager.Machines.ServiceAddress == "" {
+		o.manager.Machines.ServiceAddress = host.String()
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	managed, settled := make(chan struct{}), make(chan struct{})
@@ -209,7 +209,7 @@ func (o *options) runManager(ctx context.Context, config *rest.Config, stateDir 
 	installed()
 
 	started := step(r, "controllers")
-	mo := o.managerOptions()
+	mo := o.manager
 	mo.Logger = logger
 	mo.StateDir, mo.Ephemeral = stateDir, o.instance.Ephemeral
 	mo.OnReady = func() {
@@ -237,8 +237,8 @@ func (o *options) openLog(dir string) (logr.Logger, error) {
 		return logr.Logger{}, err
 	}
 	file := &lumberjack.Logger{Filename: logFile(dir), MaxSize: 10, MaxBackups: 2} // in megabytes; mode 0600
-	logger := o.logging.NewLogger(file)
-	return logger, o.logging.InstallLogger(logger)
+	logger := o.manager.Logging.NewLogger(file)
+	return logger, o.manager.Logging.InstallLogger(logger)
 }
 
 func logFile(dir string) string { return filepath.Join(dir, "logs", "keelson.log") }
@@ -269,7 +269,7 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 		example = "nodes"
 	} else {
 		fmt.Fprintf(&b, "with the controllers %s.\n", strings.Join(o.selected(), ", "))
-		if missing := o.machines.Missing(); missing != "" {
+		if missing := o.manager.Machines.Missing(); missing != "" {
 			b.WriteString(missing + "\n")
 		}
 	}
@@ -309,9 +309,9 @@ func (o *options) welcome(server, kubeconfig, dir string, took time.Duration) st
 
 // selected returns the names of the controllers that run.
 func (o *options) selected() []string {
-	names, err := manager.Selected(o.controllers)
+	names, err := manager.Selected(o.manager.Controllers)
 	if err != nil { // validate has checked them
-		return o.controllers
+		return o.manager.Controllers
 	}
 	return names
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"syscall"
@@ -23,7 +24,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/node"
-	"github.com/keelson-dev/keelson/internal/objectstore"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -38,18 +38,9 @@ type options struct {
 	shortage        string        // what may keep real nodes from becoming ready
 	nodes           int
 	mergeKubeconfig bool
-	controllers     []string
 	noControllers   bool // also without CRDs
-	threads         int
-	machines        manager.Machines
-	logging         manager.Logging
-	metricsAddress  string
-	consolePort     int // negative for no console
-	serving         serving.Options
-	rkeBinary       string
-	rkeConfigDirs   confine.Dirs
-	addresses       []string // of Clusters
-	snapshotStore   objectstore.Options
+	manager         manager.Options
+	consolePort     int               // negative for no console
 	given           map[string]string // the flags of the instance that were set, by name
 	kept            []string          // those of the running instance that were not given, as arguments
 	reportFD        int               // descriptor for the events of the background process of --detach
@@ -75,9 +66,7 @@ const examples = `  # In the foreground, until Ctrl-C
 
 // New returns the command.
 func New() *cobra.Command {
-	defaults := manager.NewOptions()
-	o := options{node: string(node.Auto), nodes: 1, controllers: defaults.Controllers, threads: defaults.Threads, machines: defaults.Machines, logging: defaults.Logging, metricsAddress: manager.Off, rkeBinary: defaults.RKEBinary, rkeConfigDirs: confine.Anywhere, addresses: []string{"0.0.0.0/0"}}
-	o.machines.TrustUsers()
+	o := options{node: string(node.Auto), nodes: 1, manager: Defaults()}
 	cmd := &cobra.Command{
 		Use:     "up",
 		Short:   "Start a Kubernetes API with the controllers on this host",
@@ -99,20 +88,18 @@ func New() *cobra.Command {
 	fs.StringVar(&o.node, "node", o.node, "node that runs Pods: real (this host), simulated (nothing is executed), or auto (real if this host can, unless --nodes is set)")
 	fs.IntVar(&o.nodes, "nodes", o.nodes, "number of nodes: of simulated ones, or with --node=real of real ones that share this host")
 	fs.BoolVar(&o.mergeKubeconfig, "merge-kubeconfig", false, "add the context \"keelson\" to your kubeconfig file")
-	fs.StringSliceVar(&o.controllers, "controllers", o.controllers, "controllers to run: * enables all, foo enables foo, -foo disables foo")
+	fs.StringSliceVar(&o.manager.Controllers, "controllers", o.manager.Controllers, "controllers to run: * enables all, foo enables foo, -foo disables foo")
 	fs.BoolVar(&o.noControllers, "no-controllers", false, "start only the Kubernetes API, without Keelson's controllers and CRDs, to install a manager in it")
-	fs.IntVar(&o.threads, "threads", o.threads, "number of workers of each controller")
-	o.machines.AddFlags(fs)
-	fs.StringVar(&o.metricsAddress, "metrics-bind-address", o.metricsAddress, "`host:port` of the controllers' /metrics; 0 disables it")
-	o.serving.AddFlags(fs)
+	fs.IntVar(&o.manager.Threads, "threads", o.manager.Threads, "number of workers of each controller")
+	o.manager.AddConfigFlag(fs)
+	o.manager.Machines.AddFlags(fs)
+	fs.StringVar(&o.manager.Machines.PublishAddress, "vm-publish-address", o.manager.Machines.PublishAddress,
+		"`address` of this host at which ports of machines of the driver qemu are forwarded")
+	fs.StringVar(&o.manager.MetricsAddress, "metrics-bind-address", o.manager.MetricsAddress, "`host:port` of the controllers' /metrics; 0 disables it")
 	fs.IntVar(&o.consolePort, "console-port", 0, "port of the console on loopback; 0: any free one; -1: no console")
-	fs.StringVar(&o.rkeBinary, "rke-binary", o.rkeBinary, "the `program` rke, for Clusters with spec.configPath")
-	fs.StringSliceVar(&o.addresses, "cluster-address-allow", o.addresses,
-		"`networks` with addresses of this host at which APIs of Clusters may listen (spec.apiServer.address)")
-	o.snapshotStore.AddFlags(fs)
-	fs.StringSliceVar((*[]string)(&o.rkeConfigDirs), "rke-config-dirs", o.rkeConfigDirs,
-		"`directories` from which spec.configPath of Clusters and Kubeconfigs may name files")
-	o.logging.AddFlags(fs)
+	fs.StringVar(&o.manager.RKEBinary, "rke-binary", o.manager.RKEBinary, "the `program` rke, for Clusters with spec.configPath")
+	o.manager.SnapshotStore.AddFlag(fs)
+	fs.IntVarP(&o.manager.Logging.Verbosity, "v", "v", o.manager.Logging.Verbosity, "verbosity `level` of the logs, 0 to 10")
 	fs.IntVar(&o.reportFD, "report-fd", 0, "")
 	_ = fs.MarkHidden("report-fd") // the flag exists, so this cannot fail
 	return cmd
@@ -142,32 +129,39 @@ func (o *options) validate(given *pflag.FlagSet) error {
 			}
 		}
 	}
-	checked := o.managerOptions()
-	if err := checked.Validate(); err != nil {
+	if err := o.manager.ReadConfig(given); err != nil {
+		return usage.Errorf("%w", err)
+	}
+	if err := o.manager.Validate(); err != nil {
 		return usage.Errorf("%w", err)
 	}
 	return nil
 }
 
-// managerOptions returns the options of the manager. It has one replica, so it needs no leader
-// election.
-func (o *options) managerOptions() manager.Options {
+// Defaults returns the default options of the manager. It has one replica, so it needs no leader election, and its only user may use
+// all files and addresses of the host.
+func Defaults() manager.Options {
 	m := manager.NewOptions()
-	m.Controllers, m.Threads, m.Logging = o.controllers, o.threads, o.logging
-	m.Machines, m.KubeBinary, m.RKEBinary, m.RKEConfigDirs = o.machines, instance.KubeBinary, o.rkeBinary, o.rkeConfigDirs
-	m.ClusterAddresses, m.SnapshotStore = o.addresses, o.snapshotStore
-	m.NodePrograms, m.ClusterRealNodes = instance.NodePrograms, true
-	m.HealthAddress, m.MetricsAddress = manager.Off, o.metricsAddress
+	m.Machines.TrustUsers()
+	m.RKEConfigDirs, m.ClusterAddresses = confine.Anywhere, []string{"0.0.0.0/0"}
+	m.KubeBinary, m.NodePrograms, m.ClusterRealNodes = instance.KubeBinary, instance.NodePrograms, true
+	m.HealthAddress, m.MetricsAddress = manager.Off, manager.Off
 	// The API server is on this machine, so it can reach this process directly.
 	m.Webhook.Address, m.Webhook.Direct = "127.0.0.1:0", true
 	m.Access.Address, m.Access.Direct = "127.0.0.1:0", true
-	m.Serving = o.serving
 	alone := false
 	m.LeaderElection.Enabled = &alone
 	return m
 }
 
 func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
+	if o.manager.Config != "" { // another command finds it, too
+		path, err := filepath.Abs(o.manager.Config)
+		if err != nil {
+			return err
+		}
+		o.manager.Config = path
+	}
 	o.given = flagsOf(cmd.Flags())
 	// Otherwise the end of a reader, as in `keelson up | head`, would kill this process.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
@@ -228,8 +222,8 @@ func (o *options) checkAddresses() error {
 	if o.consolePort > 0 {
 		addresses["console-port"] = net.JoinHostPort("127.0.0.1", strconv.Itoa(o.consolePort))
 	}
-	if !o.noControllers && serving.IsOn(o.metricsAddress) {
-		addresses["metrics-bind-address"] = o.metricsAddress
+	if !o.noControllers && serving.IsOn(o.manager.MetricsAddress) {
+		addresses["metrics-bind-address"] = o.manager.MetricsAddress
 	}
 	for flag, address := range addresses {
 		listener, err := serving.Bind(flag, address)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/controlplane"
@@ -31,7 +32,8 @@ func TestInvalidFlags(t *testing.T) {
 		{"no workers", []string{"--threads=0"}, "--threads=0: must be 1 or more"},
 		{"no controllers", []string{"--controllers="}, "--controllers=: selects nothing; there are " + strings.Join(manager.Names(), ", ")},
 		{"all controllers disabled", []string{"--controllers=*,-" + strings.Join(manager.Names(), ",-")}, "--controllers=*,-" + strings.Join(manager.Names(), ",-") + ": selects nothing; there are " + strings.Join(manager.Names(), ", ")},
-		{"an unknown log format", []string{"--logging-format=xml"}, "--logging-format=xml: must be text or json"},
+		{"a log level that there is not", []string{"-v11"}, "--v=11: must be from 0 to 10"},
+		{"a configuration that there is not", []string{"--config=/nowhere"}, "--config: open /nowhere: no such file or directory"},
 		{"an invalid metrics address", []string{"--metrics-bind-address=here"}, "--metrics-bind-address=here: must be host:port, or 0 for off"},
 		{"controllers with --no-controllers", []string{"--no-controllers", "--controllers=foo"}, "--controllers configures controllers and cannot be combined with --no-controllers"},
 		{"an impossible port of the console", []string{"--console-port=65536"}, "--console-port=65536: must be from -1 to 65535"},
@@ -73,7 +75,7 @@ func TestAutomaticNode(t *testing.T) {
 }
 
 func TestMachinesInPodsNeedRealNodes(t *testing.T) {
-	o := &options{machines: manager.Machines{Drivers: []string{"qemu", "pod"}}}
+	o := &options{manager: manager.Options{Machines: manager.Machines{Drivers: []string{"qemu", "pod"}}}}
 	if err := o.checkDrivers(); err == nil || !strings.Contains(err.Error(), "--node=real") {
 		t.Errorf("with simulated nodes: %v", err)
 	}
@@ -81,13 +83,13 @@ func TestMachinesInPodsNeedRealNodes(t *testing.T) {
 	if err := o.checkDrivers(); err == nil || !strings.Contains(err.Error(), "make launcher") { // it is not beside the program of the test
 		t.Errorf("without the files of the image: %v", err)
 	}
-	o.machines.LauncherImage, o.machines.GuestDir = "example.com/launcher:v1", t.TempDir()
+	o.manager.Machines.LauncherImage, o.manager.Machines.GuestDir = "example.com/launcher:v1", t.TempDir()
 	if err := o.checkDrivers(); err != nil {
 		t.Errorf("with a real node: %v", err)
 	}
 	images, err := o.nodeImages()
-	if err != nil || len(images) != 1 || images[0].Name != o.machines.GuestImage || o.machines.LauncherImage != "example.com/launcher:v1" {
-		t.Errorf("the nodes get %v, %v; the machines %s and %s", images, err, o.machines.LauncherImage, o.machines.GuestImage)
+	if err != nil || len(images) != 1 || images[0].Name != o.manager.Machines.GuestImage || o.manager.Machines.LauncherImage != "example.com/launcher:v1" {
+		t.Errorf("the nodes get %v, %v; the machines %s and %s", images, err, o.manager.Machines.LauncherImage, o.manager.Machines.GuestImage)
 	}
 }
 
@@ -120,7 +122,7 @@ Ctrl-C stops it. All objects are kept for the next ` + "`keelson up`" + `.
 		},
 		{
 			"in the background, elsewhere, with one controller and no nodes",
-			func(o *options) { o.reportFD, o.nodes, o.controllers = 3, 0, []string{"foo"} },
+			func(o *options) { o.reportFD, o.nodes, o.manager.Controllers = 3, 0, []string{"foo"} },
 			"/my data",
 			`
 Keelson is ready after 1.5 s: a Kubernetes API at https://127.0.0.1:20000 with the controllers foo.
@@ -190,7 +192,7 @@ Its nodes are simulated: Pods report that they run, but nothing is executed.
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			o := &options{nodes: 1, controllers: []string{"*"}}
+			o := &options{nodes: 1, manager: manager.Options{Controllers: []string{"*"}}}
 			test.change(o)
 			got := o.welcome("https://127.0.0.1:20000", filepath.Join(test.dir, "kubeconfig"), test.dir, 1500*time.Millisecond)
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -206,10 +208,10 @@ func TestCheckMetricsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := listener.Addr().String()
-	if err := (&options{metricsAddress: address}).checkAddresses(); err == nil || !strings.Contains(err.Error(), "choose another address") {
+	if err := (&options{manager: manager.Options{MetricsAddress: address}}).checkAddresses(); err == nil || !strings.Contains(err.Error(), "choose another address") {
 		t.Errorf("an address in use: %v", err)
 	}
-	for _, o := range []options{{metricsAddress: "0"}, {metricsAddress: address, noControllers: true}} {
+	for _, o := range []options{{manager: manager.Options{MetricsAddress: "0"}}, {manager: manager.Options{MetricsAddress: address}, noControllers: true}} {
 		if err := o.checkAddresses(); err != nil {
 			t.Errorf("%+v: %v", o, err)
 		}
@@ -217,7 +219,19 @@ func TestCheckMetricsAddress(t *testing.T) {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&options{metricsAddress: address}).checkAddresses(); err != nil {
+	if err := (&options{manager: manager.Options{MetricsAddress: address}}).checkAddresses(); err != nil {
 		t.Errorf("a free address: %v", err)
+	}
+}
+
+func TestFewFlags(t *testing.T) {
+	count := 0
+	New().Flags().VisitAll(func(flag *pflag.Flag) {
+		if !flag.Hidden {
+			count++
+		}
+	})
+	if count > 20 {
+		t.Errorf("keelson up has %d flags: an option that few users set belongs in the configuration", count)
 	}
 }

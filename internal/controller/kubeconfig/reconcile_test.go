@@ -91,11 +91,11 @@ func TestStatus(t *testing.T) {
 		},
 		{
 			name: "a file in no directory that is allowed", dirs: confine.Dirs{filepath.Join(dir, "sub")}, spec: v1alpha1.KubeconfigSpec{ConfigPath: file("out", good)},
-			at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "--rke-config-dirs",
+			at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "clusters.rkeConfigDirs",
 		},
 		{
 			name: "out of the directory by dots", dirs: confine.Dirs{filepath.Join(dir, "sub")}, spec: v1alpha1.KubeconfigSpec{ConfigPath: filepath.Join(dir, "sub") + "/../good"},
-			at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "--rke-config-dirs",
+			at: now, status: "False", reason: v1alpha1.ReasonKubeconfigInvalid, says: "clusters.rkeConfigDirs",
 		},
 		{
 			name: "out of the directory by a link", dirs: confine.Dirs{links}, spec: v1alpha1.KubeconfigSpec{ConfigPath: filepath.Join(links, "link")},

@@ -39,5 +39,5 @@ func onlyIn(namespace string) string {
 
 // notAllowed is the message for a file outside the allowed directories.
 func notAllowed(err error, dirs confine.Dirs) string {
-	return fmt.Sprintf("%v; --rke-config-dirs of the manager allows: %s", err, dirs)
+	return fmt.Sprintf("%v; clusters.rkeConfigDirs of the manager allows: %s", err, dirs)
 }

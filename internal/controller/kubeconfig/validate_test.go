@@ -22,9 +22,9 @@ func TestValidator(t *testing.T) {
 			`spec.secretRef.namespace: Invalid value: "kube-system": this manager may read Secrets in the namespace secrets only`},
 		{"a file", v1alpha1.KubeconfigSpec{ConfigPath: "/etc/rke/kube_config_a.yml"}, ""},
 		{"a file elsewhere", v1alpha1.KubeconfigSpec{ConfigPath: "/etc/kubernetes/admin.conf"},
-			`spec.configPath: Invalid value: "/etc/kubernetes/admin.conf": it is in none of the directories that users may name files in; --rke-config-dirs of the manager allows: /etc/rke`},
+			`spec.configPath: Invalid value: "/etc/kubernetes/admin.conf": it is in none of the directories that users may name files in; clusters.rkeConfigDirs of the manager allows: /etc/rke`},
 		{"a file elsewhere, as the original had it", v1alpha1.KubeconfigSpec{LegacyConfigPath: "/etc/rke/../passwd"},
-			`spec.configPath: Invalid value: "/etc/rke/../passwd": it is in none of the directories that users may name files in; --rke-config-dirs of the manager allows: /etc/rke`},
+			`spec.configPath: Invalid value: "/etc/rke/../passwd": it is in none of the directories that users may name files in; clusters.rkeConfigDirs of the manager allows: /etc/rke`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := ""

@@ -56,7 +56,7 @@ func choosePrefix(ranges, taken []netip.Prefix) (netip.Prefix, error) {
 			}
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("%w: all of %s are used by other namespaces or by routes of the host; set --vm-network-range",
+	return netip.Prefix{}, fmt.Errorf("%w: all of %s are used by other namespaces or by routes of the host; set virtualMachines.networkRange",
 		errNoNetwork, join(ranges))
 }
 

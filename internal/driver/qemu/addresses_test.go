@@ -38,7 +38,7 @@ func TestNetworksOfNamespacesOverlapNothing(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			got, err := choosePrefix(test.ranges, test.taken)
 			if test.want == "" {
-				if !errors.Is(err, errNoNetwork) || !strings.Contains(err.Error(), "--vm-network-range") {
+				if !errors.Is(err, errNoNetwork) || !strings.Contains(err.Error(), "virtualMachines.networkRange") {
 					t.Errorf("got %s, %v", got, err)
 				}
 				return

@@ -313,7 +313,7 @@ func TestClaim(t *testing.T) {
 	if again := claim(a, first); again != first {
 		t.Errorf("the user changed from %d to %d", first, again)
 	}
-	if id, err := u.claim(c, 0); err == nil || !strings.Contains(err.Error(), "--vm-uid-range=2120000000-2120000002") {
+	if id, err := u.claim(c, 0); err == nil || !strings.Contains(err.Error(), "virtualMachines.uidRange: 2120000000-2120000002") {
 		t.Errorf("a third machine got %d, %v", id, err)
 	}
 	u.release(a)

@@ -151,7 +151,7 @@ func (d *Driver) createFile(ctx context.Context, disk string, user *sandbox.User
 		case size != 0 && size < info.VirtualSize:
 			return fmt.Errorf("the image has %d bytes, more than %s with %d: make it larger", info.VirtualSize, field, size)
 		case size == 0 && most != 0 && info.VirtualSize > most:
-			return fmt.Errorf("the disk in the image has %d bytes, and --vm-max-root-disk allows %d for a disk without %s: set %s to %d or more, or use a smaller image",
+			return fmt.Errorf("the disk in the image has %d bytes, and virtualMachines.maxRootDisk allows %d for a disk without %s: set %s to %d or more, or use a smaller image",
 				info.VirtualSize, most, field, field, info.VirtualSize)
 		}
 		size = max(size, info.VirtualSize)

@@ -72,7 +72,7 @@ func (i *images) publish(part, digest string) error {
 func (i *images) fetch(ctx context.Context, address string, part *os.File, progress func(string)) error {
 	download := diskimage.Download{
 		Client: i.client, Address: address, Timeout: i.timeout, TimedOut: fmt.Errorf(
-			"it is not complete after %v, the limit of --vm-image-timeout; the next attempt resumes the download", i.timeout),
+			"it is not complete after %v, the limit of virtualMachines.imageTimeout; the next attempt resumes the download", i.timeout),
 		MaxBytes: i.limit, TooLarge: i.tooLarge, Steps: progressSteps, Progress: progress,
 	}
 	if i.limit > 0 {
@@ -84,5 +84,5 @@ func (i *images) fetch(ctx context.Context, address string, part *os.File, progr
 var errTooLarge = errors.New("the image is too large")
 
 func (i *images) tooLarge(size int64) error {
-	return fmt.Errorf("%w: %d MiB or more, and --vm-image-max-size allows %d MiB", errTooLarge, size>>20, i.limit>>20)
+	return fmt.Errorf("%w: %d MiB or more, and virtualMachines.imageMaxSize allows %d MiB", errTooLarge, size>>20, i.limit>>20)
 }

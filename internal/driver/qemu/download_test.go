@@ -123,7 +123,7 @@ func TestADownloadHasADeadline(t *testing.T) {
 	slow, requests := trickle(t)
 	i := newImages(t.TempDir(), Options{ImageNetworks: loopback, ImageTimeout: 200 * time.Millisecond})
 	_, err := i.get(t.Context(), "default", slow, anyDigest, func(string) {})
-	if err == nil || !strings.Contains(err.Error(), "--vm-image-timeout") {
+	if err == nil || !strings.Contains(err.Error(), "virtualMachines.imageTimeout") {
 		t.Errorf("got %v", err)
 	}
 	if info, err := os.Stat(filepath.Join(i.dir, source{slow, anyDigest}.part())); err != nil || info.Size() == 0 {

@@ -42,7 +42,7 @@ func whyNoUsers(r UserRange) string {
 	status, err := os.ReadFile("/proc/self/status")
 	switch {
 	case r == (UserRange{}):
-		return "--vm-uid-range is empty"
+		return "virtualMachines.uidRange is empty"
 	case os.Geteuid() != 0:
 		return "the manager does not run as root"
 	case err != nil:
@@ -53,7 +53,7 @@ func whyNoUsers(r UserRange) string {
 	}
 	for _, file := range []string{"/proc/self/uid_map", "/proc/self/gid_map"} {
 		if content, err := os.ReadFile(file); err != nil || !isMapped(string(content), r) {
-			return "the user namespace of the manager does not have all of --vm-uid-range=" + r.String()
+			return "the user namespace of the manager does not have all of virtualMachines.uidRange: " + r.String()
 		}
 	}
 	return ""
@@ -191,7 +191,7 @@ func checkList(path string, number, count int, r UserRange) error {
 			last = first + many - 1
 		}
 		if first <= r.Last && last >= r.First {
-			return fmt.Errorf("%w: --vm-uid-range=%s overlaps with IDs that %s allocates to %q: choose another range",
+			return fmt.Errorf("%w: virtualMachines.uidRange: %s overlaps with IDs that %s allocates to %q: choose another range",
 				backend.ErrMissing, r, path, fields[0])
 		}
 	}

@@ -38,7 +38,7 @@ func (g addressFilter) control(_ context.Context, _, address string, _ syscall.R
 		return fmt.Errorf("%w: %q is not an address", errAddress, address)
 	}
 	if !g.allows(there.Addr()) {
-		return fmt.Errorf("%w: %s is neither on the public Internet nor in --vm-image-networks", errAddress, there.Addr().Unmap())
+		return fmt.Errorf("%w: %s is neither on the public Internet nor in virtualMachines.imageNetworks", errAddress, there.Addr().Unmap())
 	}
 	return nil
 }

@@ -327,7 +327,7 @@ func TestLongServiceAddress(t *testing.T) {
 	w.options.ServiceAddress = netip.Addr{}
 	w.open()
 	if service := g.server().Service; service == nil || service.Error != noServiceAddress {
-		t.Errorf("without --vm-service-address: %+v", service)
+		t.Errorf("without virtualMachines.serviceAddress: %+v", service)
 	}
 	w.options.ServiceAddress = hostAddress(t)
 	w.open()

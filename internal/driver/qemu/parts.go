@@ -87,7 +87,7 @@ func (i *images) makeRoom() error {
 		size -= p.size
 	}
 	if tooLarge() {
-		return fmt.Errorf("the active image downloads have %d MiB, more than %d times --vm-image-max-size, %d MiB; retrying",
+		return fmt.Errorf("the active image downloads have %d MiB, more than %d times virtualMachines.imageMaxSize, %d MiB; retrying",
 			size>>20, partsSize, partsSize*i.limit>>20)
 	}
 	return nil

@@ -73,7 +73,7 @@ func TestDefaultDiskSizeIsLimited(t *testing.T) {
 		says string
 	}{
 		{"just small enough", "1G", 0, ""},
-		{"too large", "1025M", 0, "--vm-max-root-disk allows 1073741824 for a disk without spec.resource.rootDisk: set spec.resource.rootDisk to 1074790400 or more"},
+		{"too large", "1025M", 0, "virtualMachines.maxRootDisk allows 1073741824 for a disk without spec.resource.rootDisk: set spec.resource.rootDisk to 1074790400 or more"},
 		{"as large as requested", "1025M", 1025 << 20, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -51,7 +51,7 @@ func (d *Driver) checkSaved() error {
 	d.mu.Unlock()
 	if total > limit {
 		return fmt.Errorf("the machines of this host that are asleep, and the snapshots with memory, would need more than the %d bytes that "+
-			"--vm-state-max allows: wake or delete a machine, delete a snapshot, or increase the limit", limit)
+			"virtualMachines.stateMax allows: wake or delete a machine, delete a snapshot, or increase the limit", limit)
 	}
 	return nil
 }

@@ -272,7 +272,7 @@ func TestOversizedImages(t *testing.T) {
 			defer s.Close()
 			dir := t.TempDir()
 			_, err := newImages(dir, Options{ImageNetworks: loopback, MaxImageBytes: limit}).get(t.Context(), "default", s.URL, strings.Repeat("0", 64), func(string) {})
-			if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "--vm-image-max-size") {
+			if !errors.Is(err, errTooLarge) || !strings.Contains(err.Error(), "virtualMachines.imageMaxSize") {
 				t.Errorf("got %v", err)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {

@@ -15,7 +15,7 @@ import (
 // Why nodes do not reach a machine.
 const (
 	noServiceAddress = "the manager has no address at which nodes reach machines. `keelson up --node=real` has one if it runs as root; " +
-		"simulated nodes and a node without root do not reach machines. For other nodes, set --vm-service-address"
+		"simulated nodes and a node without root do not reach machines. For other nodes, set virtualMachines.serviceAddress"
 )
 
 // serviceAt returns the address of the host at which nodes reach a port of a machine that is on, which is not valid if they
@@ -53,7 +53,7 @@ func (o *Options) isForService(forward network.Forward) bool {
 // describeServiceFailure explains why the switch does not listen for nodes.
 func describeServiceFailure(forward *network.ForwardStatus) string {
 	if strings.Contains(forward.Error, syscall.EADDRNOTAVAIL.Error()) {
-		return fmt.Sprintf("this host does not have the address %s now: the node is not up yet, or --vm-service-address is wrong. Keelson retries",
+		return fmt.Sprintf("this host does not have the address %s now: the node is not up yet, or virtualMachines.serviceAddress is wrong. Keelson retries",
 			forward.Host.Addr())
 	}
 	return fmt.Sprintf("port %s cannot be forwarded from %s: %s. Keelson retries", forward.Name, forward.Host, forward.Error)

@@ -109,7 +109,7 @@ func TestMemoryThatDoesNotFit(t *testing.T) {
 	w.do(w.driver.TakeSnapshot(t.Context(), id, backend.Source{Server: machine.Identity, Memory: true}))
 	harness.Eventually(t, "the limit is kept", func() bool {
 		failure := w.snapshotState(id).Failure
-		return failure != nil && strings.Contains(failure.Error(), "--vm-state-max")
+		return failure != nil && strings.Contains(failure.Error(), "virtualMachines.stateMax")
 	})
 	if left, _ := filepath.Glob(filepath.Join(w.driver.snapshotsDir(), "*", savedmemory.File+"*")); len(left) > 0 {
 		t.Errorf("left over: %v", left)

@@ -96,7 +96,7 @@ func TestShutdownWithoutSleep(t *testing.T) {
 		says    string
 	}{
 		"no time": {0, time.Nanosecond, "the host was shut down, and there was no time to save it"},
-		"no room": {1 << 10, time.Minute, "1024 bytes that --vm-state-max allows"},
+		"no room": {1 << 10, time.Minute, "1024 bytes that virtualMachines.stateMax allows"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)

@@ -91,7 +91,7 @@ func (u *users) claim(uid types.UID, before int) (int, error) {
 			return id, nil
 		}
 	}
-	return 0, fmt.Errorf("no user is free for machine %s: --vm-uid-range=%s has %d; make it larger", uid, u.limits, size)
+	return 0, fmt.Errorf("no user is free for machine %s: virtualMachines.uidRange: %s has %d; make it larger", uid, u.limits, size)
 }
 
 // adopt records the user of an existing machine.

@@ -102,7 +102,7 @@ func validateAddress(text string, allowed []netip.Prefix) error {
 		return nil
 	}
 	return &cluster.FieldError{Field: field, Message: fmt.Sprintf("%s: the manager does not allow %s: choose an address in a network of its flag "+
-		"--cluster-address-allow, or leave the field out for 127.0.0.1", field, address)}
+		"clusters.addressAllow, or leave the field out for 127.0.0.1", field, address)}
 }
 
 // validateFlags returns an error if the spec has a flag of kube-apiserver that is not allowed.

@@ -55,7 +55,7 @@ func TestSpecsThatAreRefused(t *testing.T) {
 		{"a minor version is skipped", v1alpha1.ClusterSpec{Version: "v1.36.3"}, "v1.34.9", cluster.ErrVersion,
 			[]string{"cannot skip minor versions", "upgrade from v1.34.9 to v1.35 first"}},
 		{"an address that is not allowed", v1alpha1.ClusterSpec{APIServer: &v1alpha1.APIServer{Address: "192.0.2.7"}}, "", cluster.ErrInvalid,
-			[]string{"does not allow 192.0.2.7", "--cluster-address-allow"}},
+			[]string{"does not allow 192.0.2.7", "clusters.addressAllow"}},
 		{"where etcd is", extra("etcd-servers", "http://10.0.0.1:2379"), "", cluster.ErrInvalid, []string{"--etcd-servers", "spec.apiServer.extraArgs"}},
 		{"certificates", extra("tls-cert-file", "/tmp/x"), "", cluster.ErrInvalid, []string{"--tls-cert-file"}},
 		{"who may come in", extra("anonymous-auth", "true"), "", cluster.ErrInvalid, []string{"--anonymous-auth"}},

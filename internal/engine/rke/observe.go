@@ -43,7 +43,7 @@ func (e *Engine) refused(path string, err error) error {
 }
 
 // allowed describes the allowed directories.
-func allowed(dirs confine.Dirs) string { return fmt.Sprintf("--rke-config-dirs allows: %s", dirs) }
+func allowed(dirs confine.Dirs) string { return fmt.Sprintf("clusters.rkeConfigDirs allows: %s", dirs) }
 
 // NewRule returns the rule of an engine with these directories for files. It does not read the file of a Cluster, which may be
 // created later.

@@ -22,7 +22,7 @@ func TestConfigurationsAreConfined(t *testing.T) {
 		path func(allowed, config string) string
 		says string
 	}{
-		"elsewhere": {func(_, config string) string { return config }, "--rke-config-dirs allows: "},
+		"elsewhere": {func(_, config string) string { return config }, "clusters.rkeConfigDirs allows: "},
 		"out by dots": {func(allowed, config string) string {
 			return allowed + "/../" + filepath.Base(filepath.Dir(config)) + "/aws.yml"
 		}, "in none of the directories"},
@@ -68,9 +68,9 @@ func TestRule(t *testing.T) {
 	rule := rke.NewRule(confine.Dirs{"/etc/rke", "/srv/rke"})
 	for _, test := range []struct{ name, path, want string }{
 		{"in a directory", "/srv/rke/team/cluster.yml", ""},
-		{"elsewhere", "/etc/passwd", "/etc/passwd: it is in none of the directories that users may name files in; --rke-config-dirs allows: /etc/rke, /srv/rke"},
-		{"out by dots", "/etc/rke/../passwd", "/etc/rke/../passwd: it is in none of the directories that users may name files in; --rke-config-dirs allows: /etc/rke, /srv/rke"},
-		{"a line break", "/etc/rke/a\n", "/etc/rke/a\n: it must be an absolute path without control characters; --rke-config-dirs allows: /etc/rke, /srv/rke"},
+		{"elsewhere", "/etc/passwd", "/etc/passwd: it is in none of the directories that users may name files in; clusters.rkeConfigDirs allows: /etc/rke, /srv/rke"},
+		{"out by dots", "/etc/rke/../passwd", "/etc/rke/../passwd: it is in none of the directories that users may name files in; clusters.rkeConfigDirs allows: /etc/rke, /srv/rke"},
+		{"a line break", "/etc/rke/a\n", "/etc/rke/a\n: it must be an absolute path without control characters; clusters.rkeConfigDirs allows: /etc/rke, /srv/rke"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var want error

@@ -61,7 +61,7 @@ func (c *checker) discover(ctx context.Context) (resources, error) {
 // awaitServer returns the resources of the API server as soon as it responds. A permanent error is returned at
 // once.
 func (c *checker) awaitServer(ctx context.Context, timeout time.Duration) (resources, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no response within --preflight-timeout=%v", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no response within preflight.timeout: %v", timeout))
 	defer cancel()
 	backoff := wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Jitter: 0.2, Steps: 100, Cap: 5 * time.Second}
 	var last error

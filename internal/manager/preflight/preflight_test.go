@@ -290,12 +290,12 @@ func TestAwaitServer(t *testing.T) {
 		},
 		{
 			name: "nobody is there", timeout: 300 * time.Millisecond, host: closed.URL,
-			want: []string{closed.URL + " does not answer", "connection refused", "--preflight-timeout=300ms"},
+			want: []string{closed.URL + " does not answer", "connection refused", "preflight.timeout: 300ms"},
 		},
 		{
 			name: "it never recovers", timeout: 300 * time.Millisecond,
 			host: answering(t, func(int32) int { return http.StatusServiceUnavailable }).URL,
-			want: []string{"does not answer", "--preflight-timeout=300ms"},
+			want: []string{"does not answer", "preflight.timeout: 300ms"},
 		},
 		{
 			name: "bad credentials are not waited out", timeout: time.Minute,

@@ -51,7 +51,6 @@ func (s *Options) AddFlags(fs *pflag.FlagSet) {
 		"serve metrics over TLS, to users who may get /metrics (default: true unless the address is on loopback)")
 	fs.StringVar(&s.CertDir, "metrics-cert-dir", s.CertDir,
 		"`directory` with tls.crt and tls.key of the metrics server (default: a self-signed certificate)")
-	fs.BoolVar(&s.Profiling, "profiling", s.Profiling, "also serve /debug/pprof/ on the metrics address")
 }
 
 // IsSecure reports whether metrics at this address are served over TLS.
@@ -66,7 +65,7 @@ func (s *Options) IsSecure(address string) bool {
 func (s *Options) Validate(address string, wrong func(flag string, value any, why string, args ...any)) {
 	if !IsOn(address) {
 		if s.Profiling {
-			wrong("profiling", true, "needs --metrics-bind-address, where it is served")
+			wrong("metrics.profiling", true, "needs --metrics-bind-address, where it is served")
 		}
 		return
 	}
@@ -75,7 +74,7 @@ func (s *Options) Validate(address string, wrong func(flag string, value any, wh
 		wrong("metrics-cert-dir", s.CertDir, "needs --metrics-secure")
 	}
 	if s.Profiling && !secure && !isLoopback(address) {
-		wrong("profiling", true, "anybody could read the memory of the manager: it needs --metrics-secure, or an address on loopback")
+		wrong("metrics.profiling", true, "anybody could read the memory of the manager: it needs --metrics-secure, or an address on loopback")
 	}
 }
 

@@ -31,7 +31,7 @@ const Bucket = "snapshots"
 type Server struct {
 	// Address is its host:port.
 	Address string
-	// Credentials and CA are the files for --snapshot-store-credentials and --snapshot-store-ca.
+	// Credentials and CA are the files for snapshotStore.credentials and snapshotStore.ca.
 	Credentials, CA string
 
 	t           testing.TB

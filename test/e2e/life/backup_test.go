@@ -1,6 +1,7 @@
 package life
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,7 +72,7 @@ func TestLongSnapshotStore(t *testing.T) {
 	}
 	server := s3server.Start(t)
 	toBucket := []string{"keelson", "up", "--detach", "--snapshot-store", server.Location(s3server.Bucket, "a/prefix"),
-		"--snapshot-store-credentials", server.Credentials, "--snapshot-store-ca", server.CA}
+		"--config", m.config(t, fmt.Sprintf("snapshotStore: {credentials: %q, ca: %q}", server.Credentials, server.CA))}
 	m.OK(t, "keelson", "up", "--detach", "--snapshot-store", store)
 	user := m.withCluster()
 	user.OK(t, "keelson", "cluster", "create", "inner", "--wait")

@@ -48,6 +48,16 @@ func (m *machine) path(elem ...string) string {
 	return filepath.Join(append([]string{m.home}, elem...)...)
 }
 
+// config returns the path of a configuration with these fields.
+func (m *machine) config(t *testing.T, fields string) string {
+	t.Helper()
+	path := m.path("keelson.yaml")
+	if err := os.WriteFile(path, []byte("apiVersion: config.keelson.dev/v1alpha1\nkind: KeelsonConfiguration\n"+fields+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // data returns keelson's default data directory.
 func (m *machine) data() string { return m.path(".local", "share", "keelson") }
 

@@ -37,7 +37,7 @@ func TestLongMachineSleepsWhileKeelsonIsDown(t *testing.T) {
 	}
 	m.nothingIsLeft(t)
 
-	m.OK(t, "keelson", "up", "--detach", "--nodes=0", "--vm-state-max=1Mi")
+	m.OK(t, "keelson", "up", "--detach", "--nodes=0", "--config", m.config(t, "virtualMachines: {stateMax: 1Mi}"))
 	user.Until(t, "another QEMU runs it", func(now string) bool {
 		return now != before && strings.HasSuffix(now, " active") && !strings.HasPrefix(now, " ")
 	}, run...)
@@ -46,7 +46,7 @@ func TestLongMachineSleepsWhileKeelsonIsDown(t *testing.T) {
 		t.Errorf("it was not woken: its events are %s", events)
 	}
 	end := m.Run(t, "keelson", "down")
-	transcript.Contains(t, end.Stderr, "Warning: VirtualMachine default/sleeper was shut down instead of put to sleep, and its memory is lost: the host was shut down: ", "--vm-state-max")
+	transcript.Contains(t, end.Stderr, "Warning: VirtualMachine default/sleeper was shut down instead of put to sleep, and its memory is lost: the host was shut down: ", "virtualMachines.stateMax")
 	transcript.Contains(t, end.Stdout, "Stopped in ")
 	m.OK(t, "keelson", "down", "--delete-data")
 }
