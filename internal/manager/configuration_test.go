@@ -70,7 +70,7 @@ func TestInvalidConfig(t *testing.T) {
 		header + "virtualMachines: {imageMaxSize: big}\n":                     "quantities must match",
 		header + "virtualMachines: {egress: some}\n":                          "virtualMachines.egress: some: must be public or none",
 		header + "clusters: {rkeTimeout: 1s}\n":                               "clusters.rkeTimeout: 1s: must be 1m or more",
-		header + "virtualMachines: {egress: none, egressNetworks: [::/0]}\n":  "cannot be combined with egress: none",
+		header + "virtualMachines: {egress: none, egressNetworks: [\"::/0\"]}\n":  "cannot be combined with egress: none",
 		header + "snapshotStore: {location: s3://b, credentials: relative}\n": "snapshotStore.credentials",
 	} {
 		if _, err := readConfig(t, text); err == nil || !strings.Contains(err.Error(), want) {
