@@ -61,17 +61,17 @@ logging: {format: json}
 
 func TestInvalidConfig(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                                                    "must begin with apiVersion: config.keelson.dev/v1alpha1 and kind: KeelsonConfiguration",
-		"apiVersion: v1\nkind: ConfigMap\n":                                   `got "v1" and "ConfigMap"`,
-		header + "virtualMachine: {}\n":                                       `unknown field "virtualMachine"`,
-		header + "virtualMachines: {cpu: 1}\n":                                `unknown field "virtualMachines.cpu"`,
-		header + "tracing: {}\ntracing: {}\n":                                 "already set in map",
-		header + "virtualMachines: {imageTimeout: 5}\n":                       "5 is not a duration such as 30m",
-		header + "virtualMachines: {imageMaxSize: big}\n":                     "quantities must match",
-		header + "virtualMachines: {egress: some}\n":                          "virtualMachines.egress: some: must be public or none",
-		header + "clusters: {rkeTimeout: 1s}\n":                               "clusters.rkeTimeout: 1s: must be 1m or more",
-		header + "virtualMachines: {egress: none, egressNetworks: [\"::/0\"]}\n":  "cannot be combined with egress: none",
-		header + "snapshotStore: {location: s3://b, credentials: relative}\n": "snapshotStore.credentials",
+		"":                                                "must begin with apiVersion: config.keelson.dev/v1alpha1 and kind: KeelsonConfiguration",
+		"apiVersion: v1\nkind: ConfigMap\n":               `got "v1" and "ConfigMap"`,
+		header + "virtualMachine: {}\n":                   `unknown field "virtualMachine"`,
+		header + "virtualMachines: {cpu: 1}\n":            `unknown field "virtualMachines.cpu"`,
+		header + "tracing: {}\ntracing: {}\n":             "already set in map",
+		header + "virtualMachines: {imageTimeout: 5}\n":   "5 is not a duration such as 30m",
+		header + "virtualMachines: {imageMaxSize: big}\n": "quantities must match",
+		header + "virtualMachines: {egress: some}\n":      "virtualMachines.egress: some: must be public or none",
+		header + "clusters: {rkeTimeout: 1s}\n":           "clusters.rkeTimeout: 1s: must be 1m or more",
+		header + "virtualMachines: {egress: none, egressNetworks: [\"::/0\"]}\n": "cannot be combined with egress: none",
+		header + "snapshotStore: {location: s3://b, credentials: relative}\n":    "snapshotStore.credentials",
 	} {
 		if _, err := readConfig(t, text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
