@@ -205,12 +205,8 @@ func (o *Options) Validate() error { return o.validate(controllers) }
 
 func (o *Options) validate(all []Controller) error {
 	var errs []error
-	wrong := func(flag string, value any, why string, args ...any) {
-		if strings.Contains(flag, ".") { // a field of the configuration
-			errs = append(errs, fmt.Errorf("%s: %v: %s", flag, value, fmt.Sprintf(why, args...)))
-			return
-		}
-		errs = append(errs, fmt.Errorf("--%s=%v: %s", flag, value, fmt.Sprintf(why, args...)))
+	wrong := func(option string, value any, why string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s%v: %s", described(option), value, fmt.Sprintf(why, args...)))
 	}
 	if o.Threads < 1 {
 		wrong("threads", o.Threads, "must be 1 or more")
@@ -268,6 +264,14 @@ func (o *Options) validate(all []Controller) error {
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+// described returns what comes before the value of an option in an error: its flag, or its field in the configuration.
+func described(option string) string {
+	if strings.Contains(option, ".") {
+		return option + ": "
+	}
+	return "--" + option + "="
 }
 
 // namespaceList is a flag value with a list of namespaces. It rejects an empty list, because an unset variable of a
