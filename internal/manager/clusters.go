@@ -81,7 +81,7 @@ func (o *Options) addSnapshotStore(mgr ctrl.Manager, options controller.Options,
 func (o *Options) machine() func() (node.Machine, error) {
 	return func() (node.Machine, error) {
 		if !o.ClusterRealNodes {
-			return node.Machine{}, errors.New("this manager allows no real nodes: start it with clusters.realNodes, or leave the field out")
+			return node.Machine{}, errors.New("this manager allows no real nodes: set clusters.realNodes in its configuration, or leave the field out")
 		}
 		if o.NodePrograms == nil {
 			return node.Machine{}, errors.New("this manager has no programs for real nodes")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -167,14 +168,14 @@ func (o *Options) configuration() *configuration {
 	return &configuration{
 		TypeMeta: metav1.TypeMeta{APIVersion: ConfigurationVersion, Kind: ConfigurationKind},
 		VirtualMachines: machinesFile{
-			Accelerator: &m.Accelerator, CPUAllocationRatio: &m.CPUAllocationRatio, DockerHost: &m.DockerHost, Egress: &m.Egress, EgressNetworks: &m.EgressNetworks,
-			GuestDir: &m.GuestDir, ImageDirs: &m.ImageDirs, ImageKeep: (*duration)(&m.ImageKeep), ImageMaxSize: &m.MaxImageSize,
-			ImageNetworks: &m.ImageNetworks, ImageTimeout: (*duration)(&m.ImageTimeout), InstantStart: &m.InstantStart, KVMGroup: &m.KVMGroup,
-			KVMResource: &m.KVMResource, MaxRootDisk: &m.MaxRootDisk, NetworkRange: &m.NetworkRange, PublishAddress: &m.PublishAddress,
+			Accelerator: &m.Accelerator, CPUAllocationRatio: &m.CPUAllocationRatio, DockerHost: &m.DockerHost, Egress: &m.Egress, EgressNetworks: own(&m.EgressNetworks),
+			GuestDir: &m.GuestDir, ImageDirs: own(&m.ImageDirs), ImageKeep: (*duration)(&m.ImageKeep), ImageMaxSize: &m.MaxImageSize,
+			ImageNetworks: own(&m.ImageNetworks), ImageTimeout: (*duration)(&m.ImageTimeout), InstantStart: &m.InstantStart, KVMGroup: &m.KVMGroup,
+			KVMResource: &m.KVMResource, MaxRootDisk: &m.MaxRootDisk, NetworkRange: own(&m.NetworkRange), PublishAddress: &m.PublishAddress,
 			ServiceAddress: &m.ServiceAddress, StateMax: &m.MaxSaved, UIDRange: &m.Users,
 		},
 		Clusters: clustersFile{
-			AddressAllow: &o.ClusterAddresses, RealNodes: &o.ClusterRealNodes, RKEConfigDirs: &o.RKEConfigDirs, RKETimeout: (*duration)(&o.RKETimeout),
+			AddressAllow: own(&o.ClusterAddresses), RealNodes: &o.ClusterRealNodes, RKEConfigDirs: own(&o.RKEConfigDirs), RKETimeout: (*duration)(&o.RKETimeout),
 		},
 		SnapshotStore: storeFile{Location: &o.SnapshotStore.Location, Credentials: &o.SnapshotStore.Credentials, CA: &o.SnapshotStore.CA},
 		Access:        accessFile{ServiceNamespace: &o.Access.ServiceNamespace},
@@ -183,6 +184,12 @@ func (o *Options) configuration() *configuration {
 		Preflight:     timeoutFile{Timeout: (*duration)(&o.PreflightTimeout)},
 		Logging:       loggingFile{Format: &o.Logging.Format},
 	}
+}
+
+// own gives a list an array of its own: decoding writes into the array, and defaults such as confine.Anywhere share theirs.
+func own[L ~[]string](list *L) *L {
+	*list = slices.Clone(*list)
+	return list
 }
 
 // duration is a time.Duration that JSON has as a text, such as 6h.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"github.com/keelson-dev/keelson/internal/confine"
 )
 
 const header = "apiVersion: config.keelson.dev/v1alpha1\nkind: KeelsonConfiguration\n"
@@ -56,6 +58,19 @@ logging: {format: json}
 	got, err = readConfig(t, text, "--vm-image-dirs=/c", "--logging-format=text", "--metrics-secure=true")
 	if err != nil || !cmp.Equal([]string(got.Machines.ImageDirs), []string{"/c"}) || got.Logging.Format != "text" || !*got.Serving.Secure {
 		t.Errorf("a flag does not come before the file: %v, %+v", err, got)
+	}
+}
+
+// Defaults that share a list do not change with each other.
+func TestConfigChangesOneList(t *testing.T) {
+	shared := confine.Dirs{"/shared"}
+	o := NewOptions()
+	o.RKEConfigDirs, o.Machines.ImageDirs = shared, shared
+	if err := o.decode([]byte(header + "clusters: {rkeConfigDirs: [/own]}\n")); err != nil {
+		t.Fatal(err)
+	}
+	if o.RKEConfigDirs.String() != "/own" || o.Machines.ImageDirs.String() != "/shared" || shared.String() != "/shared" {
+		t.Errorf("got %s, %s, %s", o.RKEConfigDirs, o.Machines.ImageDirs, shared)
 	}
 }
 

@@ -33,7 +33,7 @@ func (l *Logging) AddFlags(fs *pflag.FlagSet) {
 
 func (l *Logging) validate(wrong func(flag string, value any, why string, args ...any)) {
 	if l.Format != "text" && l.Format != "json" {
-		wrong("logging-format", l.Format, "must be text or json")
+		wrong("logging.format", l.Format, "must be text or json")
 	}
 	if l.Verbosity < 0 || l.Verbosity > 10 {
 		wrong("v", l.Verbosity, "must be from 0 to 10")

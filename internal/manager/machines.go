@@ -146,7 +146,7 @@ func (m *Machines) Missing() string {
 
 func (m *Machines) validate(wrong func(flag string, value any, why string, args ...any)) {
 	if err := m.ImageDirs.Validate(); err != nil {
-		wrong("vm-image-dirs", strings.Join(m.ImageDirs, ","), "%v", err)
+		wrong("virtualMachines.imageDirs", strings.Join(m.ImageDirs, ","), "%v", err)
 	}
 	if _, err := parseNetworks(m.ImageNetworks); err != nil {
 		wrong("virtualMachines.imageNetworks", strings.Join(m.ImageNetworks, ","), "%v", err)

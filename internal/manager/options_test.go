@@ -170,7 +170,7 @@ func TestValidate(t *testing.T) {
 				o.RKEConfigDirs, o.Machines.ImageDirs, o.Machines.ImageNetworks = confine.Dirs{"etc"}, confine.Dirs{"/a", "../b"}, []string{"10.0.0.1"}
 			},
 			want: []string{
-				`--vm-image-dirs=/a,../b: "../b" is no absolute path`, `clusters.rkeConfigDirs: etc: "etc" is no absolute path`,
+				`clusters.rkeConfigDirs: etc: "etc" is no absolute path`, `virtualMachines.imageDirs: /a,../b: "../b" is no absolute path`,
 				`virtualMachines.imageNetworks: 10.0.0.1: "10.0.0.1" is not a network such as`,
 			},
 		},
@@ -231,7 +231,7 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name: "a certificate for plain HTTP", change: func(o *Options) { o.Serving.CertDir = "/c" },
-			want: []string{"--metrics-cert-dir=/c: needs --metrics-secure"},
+			want: []string{"metrics.certDir: /c: needs metrics.secure: true"},
 		},
 		{
 			name: "a lease that ends before it is renewed",
@@ -294,7 +294,7 @@ func TestValidate(t *testing.T) {
 		},
 		{
 			name: "logging", change: func(o *Options) { o.Logging = Logging{Format: "xml", Verbosity: 11} },
-			want: []string{"--logging-format=xml: must be text or json", "--v=11: must be from 0 to 10"},
+			want: []string{"--v=11: must be from 0 to 10", "logging.format: xml: must be text or json"},
 		},
 	}
 	for _, tt := range tests {

@@ -235,7 +235,7 @@ func TestMetricsCertificatesMissing(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := newManager(env.Config(t), o, all)
-	if err == nil || !strings.Contains(err.Error(), "--metrics-cert-dir=") || !strings.Contains(err.Error(), "must have tls.crt and tls.key") {
+	if err == nil || !strings.Contains(err.Error(), "metrics.certDir: ") || !strings.Contains(err.Error(), "must have tls.crt and tls.key") {
 		t.Errorf("newManager: got %v", err)
 	}
 }

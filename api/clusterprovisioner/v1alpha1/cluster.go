@@ -210,7 +210,7 @@ type ClusterSource struct {
 type APIServer struct {
 	// IPv4 address of the host of the manager at which the API listens, instead of
 	// 127.0.0.1. The administrator of the manager allows addresses, with
-	// clusters.addressAllow. Real nodes need 127.0.0.1.
+	// clusters.addressAllow of its configuration. Real nodes need 127.0.0.1.
 	// +optional
 	// +kubebuilder:validation:MaxLength=15
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip(self).family() == 4 && !ip(self).isUnspecified() && !ip(self).isLinkLocalMulticast()",message="must be an IPv4 address of one interface"

@@ -30,7 +30,7 @@ func newAdd(t *target.Flags) *cobra.Command {
 		Use:   "add NAME",
 		Short: "Add an image by URL or path",
 		Long: `Add an image under a name. An image by URL is downloaded once by the host of the machines, verified
-and kept. A file is used where it is: it must be below --vm-image-dirs of the manager, and remain
+and kept. A file is used where it is: it must be in virtualMachines.imageDirs of the manager, and remain
 unchanged as long as machines use it.
 
 An image must be qcow2 or raw, boot from a BIOS, and have cloud-init with the data source NoCloud. If it does not

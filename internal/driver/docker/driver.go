@@ -118,7 +118,7 @@ func connect(host string) (*client.Client, error) {
 		return nil, fmt.Errorf("%w: the Docker engine at %s does not respond within %v: %w", backend.ErrUnavailable, where, openTimeout, err)
 	}
 	return nil, fmt.Errorf("%w: no Docker engine at %s: %w. On Debian and Ubuntu: apt-get install docker.io; "+
-		"for an engine elsewhere: --vm-docker-host", backend.ErrMissing, where, err)
+		"for an engine elsewhere, set virtualMachines.dockerHost", backend.ErrMissing, where, err)
 }
 
 // Missing returns an error that names the engine if it does not respond, see Open. Host is as in

@@ -286,7 +286,7 @@ func TestNoEngine(t *testing.T) {
 	if !errors.Is(err, backend.ErrMissing) {
 		t.Fatalf("Open without an engine: %v", err)
 	}
-	for _, part := range []string{"unix:///nowhere/docker.sock", "apt-get install docker.io", "--vm-docker-host"} {
+	for _, part := range []string{"unix:///nowhere/docker.sock", "apt-get install docker.io", "virtualMachines.dockerHost"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("the message does not contain %q: %v", part, err)
 		}

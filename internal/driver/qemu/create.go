@@ -352,7 +352,7 @@ func (d *Driver) fileError(field, path string, err error) error {
 // describePathError describes why a path is not allowed; err is an ErrOutside or an ErrForm.
 func describePathError(err error, dirs confine.Dirs) string {
 	if errors.Is(err, confine.ErrOutside) {
-		return fmt.Sprintf("%v; --vm-image-dirs allows: %s", err, dirs)
+		return fmt.Sprintf("%v; virtualMachines.imageDirs allows: %s", err, dirs)
 	}
 	return err.Error()
 }

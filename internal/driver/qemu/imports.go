@@ -115,7 +115,7 @@ func (d *Driver) notifyImageChange(id backend.ImageIdentity) {
 	notify(id.Name)
 }
 
-// ReleaseImage implements backend.ImageStore. A file below --vm-image-dirs is not removed.
+// ReleaseImage implements backend.ImageStore. A file below virtualMachines.imageDirs is not removed.
 func (d *Driver) ReleaseImage(_ context.Context, id backend.ImageIdentity) error {
 	d.mu.Lock()
 	image := d.imports[id.UID]

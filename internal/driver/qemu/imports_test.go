@@ -107,6 +107,6 @@ func TestImportFails(t *testing.T) {
 	}
 	err := w.driver.ImportImage(t.Context(), imageID("outside"), v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: "/etc/passwd"}})
 	if !errors.Is(err, backend.ErrInvalid) || !strings.Contains(err.Error(), "spec.path of the VirtualMachineImage outside") {
-		t.Errorf("a file outside of --vm-image-dirs: %v", err)
+		t.Errorf("a file outside of virtualMachines.imageDirs: %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
 // Paths that are invalid in themselves are rejected before they are stored.
 func TestRule(t *testing.T) {
 	rule := NewRule(confine.Dirs{"/images"})
-	const outside = "it is in none of the directories that users may name files in; --vm-image-dirs allows: /images"
+	const outside = "it is in none of the directories that users may name files in; virtualMachines.imageDirs allows: /images"
 	for _, test := range []struct {
 		name  string
 		image *v1alpha1.Image
@@ -117,7 +117,7 @@ func TestAKernelIsConfinedAtEachStart(t *testing.T) {
 	w.open()
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
-	if !strings.Contains(server.Ended.Message, "--vm-image-dirs") {
+	if !strings.Contains(server.Ended.Message, "virtualMachines.imageDirs") {
 		t.Errorf("ended with %q", server.Ended.Message)
 	}
 	w.remove()

@@ -71,10 +71,10 @@ func (s *Options) Validate(address string, wrong func(flag string, value any, wh
 	}
 	secure := s.IsSecure(address)
 	if s.CertDir != "" && !secure {
-		wrong("metrics-cert-dir", s.CertDir, "needs --metrics-secure")
+		wrong("metrics.certDir", s.CertDir, "needs metrics.secure: true")
 	}
 	if s.Profiling && !secure && !isLoopback(address) {
-		wrong("metrics.profiling", true, "anybody could read the memory of the manager: it needs --metrics-secure, or an address on loopback")
+		wrong("metrics.profiling", true, "anybody could read the memory of the manager: it needs metrics.secure: true, or an address on loopback")
 	}
 }
 
@@ -147,11 +147,11 @@ func (s *Options) tlsConfig(m ctrl.Manager) (*tls.Config, error) {
 	}
 	watcher, err := certwatcher.New(filepath.Join(s.CertDir, "tls.crt"), filepath.Join(s.CertDir, "tls.key"))
 	if err != nil {
-		return nil, fmt.Errorf("--metrics-cert-dir=%s: %w; it must have tls.crt and tls.key", s.CertDir, err)
+		return nil, fmt.Errorf("metrics.certDir: %s: %w; it must have tls.crt and tls.key", s.CertDir, err)
 	}
 	config.GetCertificate = watcher.GetCertificate
 	if err := m.Add(watcher); err != nil {
-		return nil, fmt.Errorf("watch --metrics-cert-dir=%s: %w", s.CertDir, err)
+		return nil, fmt.Errorf("watch metrics.certDir: %s: %w", s.CertDir, err)
 	}
 	return config, nil
 }

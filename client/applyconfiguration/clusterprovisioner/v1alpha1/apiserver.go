@@ -9,7 +9,7 @@ package v1alpha1
 type APIServerApplyConfiguration struct {
 	// IPv4 address of the host of the manager at which the API listens, instead of
 	// 127.0.0.1. The administrator of the manager allows addresses, with
-	// clusters.addressAllow. Real nodes need 127.0.0.1.
+	// clusters.addressAllow of its configuration. Real nodes need 127.0.0.1.
 	Address *string `json:"address,omitempty"`
 	// Port of the API. The default is a free port, which does not change afterwards.
 	Port *int32 `json:"port,omitempty"`

@@ -34,7 +34,7 @@ func summarizeStored(s *v1alpha1.ClusterSnapshot, seen observation, p plan, actE
 	}
 	switch {
 	case p.action == noStore:
-		return no(v1alpha1.ReasonStoreMissing, "The snapshot has to be read from a store, and the manager has none: start it with snapshotStore.location, or delete the ClusterSnapshot")
+		return no(v1alpha1.ReasonStoreMissing, "The snapshot has to be read from a store, and the manager has none: set snapshotStore.location in its configuration, or delete the ClusterSnapshot")
 	case p.action == wait:
 		return no(v1alpha1.ReasonWaiting, "The snapshot is copied to the store when it is taken")
 	case p.action == unreadable:
