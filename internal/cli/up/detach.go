@@ -9,13 +9,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 )
+
+// startsBackground reports whether another process has to run in the background: that process has --detach, too.
+func (o *options) startsBackground() bool { return o.detach && o.reportFD == 0 }
 
 // startDetached runs this command again in the background, and shows its events until everything is
 // ready.
@@ -73,10 +75,7 @@ func launch(dir string, more []string) (*os.Process, io.Reader, error) {
 		return nil, nil, err
 	}
 	defer w.Close()
-	args := slices.DeleteFunc(slices.Clone(os.Args[1:]), func(arg string) bool {
-		return arg == "--detach" || strings.HasPrefix(arg, "--detach=")
-	})
-	cmd := exec.Command(self, slices.Concat([]string{"--report-fd=3"}, args, more)...)
+	cmd := exec.Command(self, slices.Concat([]string{"--report-fd=3"}, os.Args[1:], more)...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, []*os.File{w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {

@@ -7,6 +7,16 @@ import (
 	"testing"
 )
 
+// The background process gets the arguments of the command, with --detach or -d.
+func TestTheBackgroundProcessStartsNoOther(t *testing.T) {
+	if o := (options{detach: true}); !o.startsBackground() {
+		t.Error("up --detach starts nothing in the background")
+	}
+	if o := (options{detach: true, reportFD: 3}); o.startsBackground() {
+		t.Error("the background process starts another one")
+	}
+}
+
 func TestOutputOfTheBackgroundProcessIsRotated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "up.log")
 	for range 3 * maxOutput / 1000 {

@@ -199,7 +199,7 @@ func (o *options) run(ctx context.Context, cmd *cobra.Command) error {
 		return err
 	}
 	switch {
-	case o.detach:
+	case o.startsBackground():
 		return o.startDetached(ctx, cmd, dir)
 	case o.reportFD != 0:
 		pipe := os.NewFile(uintptr(o.reportFD), "report")

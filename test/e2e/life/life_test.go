@@ -72,7 +72,7 @@ func upInTheBackground(t *testing.T, m *machine) {
 
 	// At least the programs of a real node are missing.
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "up", "--detach", "--node=real"), "this machine cannot run a real node; missing: ")
-	out := m.OK(t, "keelson", "up", "--detach", "--merge-kubeconfig", "--node=auto", "--nodes", "2")
+	out := m.OK(t, "keelson", "up", "-d", "--merge-kubeconfig", "--node=auto", "--nodes", "2")
 	report := m.status(t)
 	transcript.Contains(t, out,
 		"\n  kube-apiserver ",
