@@ -83,6 +83,7 @@ replicas: 3
 leaderElection: {leaseDuration: 30s, renewDeadline: 20s, retryPeriod: 4s}
 logging: {format: text, verbosity: 4}
 extraArgs: ["--threads=32", "--vm-driver=docker", "--vm-docker-host=tcp://docker.example:2376"]
+config: {virtualMachines: {egress: none}}
 env: [{name: GOGC, value: "100"}]
 resources: {limits: {cpu: 1, memory: 1Gi}, requests: {cpu: 1, memory: 1Gi}}
 podLabels: {team: platform}
