@@ -144,7 +144,7 @@ AREA ?=
 in_area = $(strip $(if $(AREA),$(foreach package,$(1),$(if $(filter $(AREA),$(subst /, ,$(package))),$(package))),$(1)))
 
 .PHONY: test-needs
-test-needs: bin/keelson bin/keelson-kube bin/kubectl guest launcher node s3server
+test-needs: bin/keelson bin/keelson-kube bin/kubectl machines node s3server
 	@hack/require.sh gcc qemu-system-x86_64 qemu-img /usr/share/OVMF/OVMF_CODE_4M.fd runc iptables nft systemd-analyze ssh curl pkill
 	@hack/require.sh chromium node npm || echo "Without Chromium and npm the tests of the console's page are skipped; all else works." >&2
 	if command -v npm >/dev/null; then cd console && npm ci --silent --ignore-scripts >&2; fi # axe-core, for tests in Chromium

@@ -153,7 +153,7 @@ func (m *machine) loadShared(ctx context.Context, l launch, saved *savedMemory) 
 
 // fillShared has a QEMU load the saved memory, and save the state of its devices.
 func (m *machine) fillShared(ctx context.Context, proc *process.Process, saved *savedMemory, s *sharedMemory) error {
-	ctx, cancel := context.WithTimeout(ctx, savedmemory.Timeout)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
 		select {
@@ -162,7 +162,9 @@ func (m *machine) fillShared(ctx context.Context, proc *process.Process, saved *
 		case <-ctx.Done():
 		}
 	}()
-	conn, err := dialTemplate(ctx, m.dir)
+	dialing, cancelDial := context.WithTimeout(ctx, monitorStartTimeout)
+	defer cancelDial()
+	conn, err := dialTemplate(dialing, m.dir)
 	if err != nil {
 		return fmt.Errorf("QEMU does not answer: %w", err)
 	}
