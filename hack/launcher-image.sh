@@ -5,7 +5,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
-out=$1 list=${2:-}
+folder=$1 list=${2:-}
+out=$folder.new # a folder that is there is complete
 
 programs=(qemu-system-x86_64 qemu-img)
 for program in "${programs[@]}"; do
@@ -72,6 +73,8 @@ done
 install -D -m 0444 "$(authorities)" "$out/etc/ssl/certs/ca-certificates.crt"
 # The same files give the same bytes: nothing depends on the time of the build.
 find "$out" -exec touch --no-dereference --date=@0 {} +
+rm -rf "$folder"
+mv "$out" "$folder"
 
 # package prints the package of a file. dpkg knows some files by their paths without /usr.
 package() { { dpkg -S "$1" || dpkg -S "${1#/usr}"; } 2>/dev/null | sed 's/[:,].*//;q'; }
