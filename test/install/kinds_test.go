@@ -85,7 +85,8 @@ var (
 		"everywhere: pods.metrics.k8s.io":         "list",
 		"everywhere: pods/log":                    "get",
 		"everywhere: pods/portforward":            "create get",
-		"everywhere: secrets":                     "create delete get list update watch",
+		"everywhere: secrets":                     "create delete get update",
+		"in keelson-system: secrets":              "create delete get list update watch",
 	}
 	forClusters = map[string]string{
 		"everywhere: clusters.clusterprovisioner.rke.io":                "delete get list patch watch",
