@@ -119,7 +119,7 @@ func examples() map[string]example {
 			reason: virtualmachinev1alpha1.ReasonInvalidSpec,
 			conditions: []string{
 				virtualmachinev1alpha1.ConditionReady, virtualmachinev1alpha1.ConditionCreated, virtualmachinev1alpha1.ConditionAgentConnected,
-				virtualmachinev1alpha1.ConditionDisksReady, virtualmachinev1alpha1.ConditionSnapshotsUpToDate, virtualmachinev1alpha1.ConditionRestartRequired, virtualmachinev1alpha1.ConditionSoftwareEmulation,
+				virtualmachinev1alpha1.ConditionDisksReady, virtualmachinev1alpha1.ConditionGuestReady, virtualmachinev1alpha1.ConditionSynchronized, virtualmachinev1alpha1.ConditionSnapshotsUpToDate, virtualmachinev1alpha1.ConditionRestartRequired, virtualmachinev1alpha1.ConditionSoftwareEmulation,
 			},
 		},
 		image.Name: {
