@@ -146,19 +146,36 @@ func (m *machine) launch(ctx context.Context, prepare func(context.Context) (*la
 	if err := m.d.networks.sync(ctx, m.id.Namespace); err != nil {
 		return nil, nil, err
 	}
-	confinement := l.Confinement()
-	path, argv := confinement.Command(m.d.binary, l.Arguments()...)
-	proc, err := m.d.processes.Start(process.Spec{
-		ID: string(m.id.UID), Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: m.dir,
-		Env: []string{"PATH=" + os.Getenv("PATH")},
-		Log: m.path(serialLog), LogMaxBytes: serialLimit,
-	})
+	proc, err := m.d.processes.Start(m.d.newSpec(string(m.id.UID), m.dir, l))
 	if err != nil {
 		return nil, nil, fmt.Errorf("start QEMU: %w", err)
 	}
 	step("process started")
 	m.watch(proc, l)
 	return l, proc, nil
+}
+
+// newSpec returns the process of a QEMU with its files in dir.
+func (d *Driver) newSpec(id, dir string, l *launch) process.Spec {
+	path, argv := l.Confinement().Command(d.binary, l.Arguments()...)
+	return process.Spec{
+		ID: id, Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: dir,
+		Env: []string{"PATH=" + os.Getenv("PATH")},
+		Log: filepath.Join(dir, serialLog), LogMaxBytes: serialLimit,
+	}
+}
+
+// untilEnd returns a context that ends with a process.
+func untilEnd(ctx context.Context, proc *process.Process) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-proc.Done():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
 }
 
 // prepare writes the files that QEMU reads at its start. findMemory returns the memory of a template that it starts from;

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -78,8 +77,8 @@ func (l *loadedMemories) close() {
 	}
 }
 
-// open returns the memory that a machine is to go on with, with descriptors of its own; nil if the machine loads it by itself. l is the
-// start of the machine. m.files is held.
+// open returns the memory that a machine is to go on with, with descriptors of its own; nil if the machine loads it by itself. start is that
+// of the machine. m.files is held.
 func (l *loadedMemories) open(ctx context.Context, m *machine, start *launch, saved *savedMemory) *sharedMemory {
 	m.mu.Lock()
 	isFork := m.def.Owner.Owed.Name
@@ -128,12 +127,7 @@ func (m *machine) loadShared(ctx context.Context, l launch, saved *savedMemory) 
 	}()
 	l.Memory, l.FillsMemory = memoryPath(s.memory), true
 	m.removeSockets()
-	confinement := l.Confinement()
-	path, argv := confinement.Command(m.d.binary, l.Arguments()...)
-	proc, err := m.d.processes.Start(process.Spec{
-		ID: string(m.id.UID), Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: m.dir,
-		Env: []string{"PATH=" + os.Getenv("PATH")}, Log: filepath.Join(m.dir, serialLog), LogMaxBytes: serialLimit,
-	})
+	proc, err := m.d.processes.Start(m.d.newSpec(string(m.id.UID), m.dir, &l))
 	if err != nil {
 		return nil, fmt.Errorf("start QEMU: %w", err)
 	}
@@ -153,15 +147,8 @@ func (m *machine) loadShared(ctx context.Context, l launch, saved *savedMemory) 
 
 // fillShared has a QEMU load the saved memory, and save the state of its devices.
 func (m *machine) fillShared(ctx context.Context, proc *process.Process, saved *savedMemory, s *sharedMemory) error {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := untilEnd(ctx, proc)
 	defer cancel()
-	go func() {
-		select {
-		case <-proc.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	dialing, cancelDial := context.WithTimeout(ctx, monitorStartTimeout)
 	defer cancelDial()
 	conn, err := dialTemplate(dialing, m.dir)

@@ -149,26 +149,15 @@ func (t *templates) awaitCalm(ctx context.Context) error {
 
 // boot boots the guest until it waits.
 func (t *templates) boot(ctx context.Context, l *launch, made *template, dir string) error {
-	confinement := l.Confinement()
-	path, argv := confinement.Command(t.d.binary, l.Arguments()...)
-	proc, err := t.d.startIdly(process.Spec{
-		ID: templateProcess, Path: path, Argv0: argv[0], Args: argv[1:], WorkDir: dir,
-		Env: []string{"PATH=" + os.Getenv("PATH"), templateMark + dir},
-		Log: filepath.Join(dir, serialLog), LogMaxBytes: serialLimit,
-	})
+	spec := t.d.newSpec(templateProcess, dir, l)
+	spec.Env = append(spec.Env, templateMark+dir)
+	proc, err := t.d.startIdly(spec)
 	if err != nil {
 		return fmt.Errorf("start QEMU: %w", err)
 	}
 	step("template started")
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := untilEnd(ctx, proc)
 	defer cancel()
-	go func() {
-		select {
-		case <-proc.Done():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 	conn, err := dialTemplate(ctx, dir)
 	if err == nil {
 		defer conn.Close()
@@ -182,7 +171,7 @@ func (t *templates) boot(ctx context.Context, l *launch, made *template, dir str
 		err = saveTemplate(ctx, conn, made, dir)
 	}
 	if hasEnded(proc) {
-		return fmt.Errorf("QEMU ended: %s", lastOutput(confinement.Named(proc.Status().LogTail)))
+		return fmt.Errorf("QEMU ended: %s", lastOutput(l.Confinement().Named(proc.Status().LogTail)))
 	}
 	return err
 }
