@@ -51,7 +51,7 @@ func TestCronTabAccepted(t *testing.T) {
 		{"what kubectl writes into templates", "", `{"schedule":"@daily","jobTemplate":{"metadata":{"name":"x","creationTimestamp":null,"labels":{"a":"b"}},"spec":{"template":{"metadata":{"creationTimestamp":null},"spec":{` + podJSON + `}}}}}`},
 		{"two variables of a name, as a Job has it", "", `{"schedule":"@daily","jobTemplate":{"restartPolicy":"OnFailure","containers":[{"name":"a","image":"b","env":[{"name":"x","value":"1"},{"name":"x","value":"2"}]}]}}`},
 		{"several schedules", "", `{"schedules":["@daily","0 12 * * *"],` + shortTemplate + `}`},
-		{"everything", "", `{"schedule":"H H(0-5) * * MON-FRI","timeZone":"America/Argentina/Buenos_Aires","daylightSaving":"Literal","jitterSeconds":30,` +
+		{"everything", "", `{"schedule":"H H(0-5) * * MON-FRI","timeZone":"America/Argentina/Buenos_Aires","daylightSaving":"Literal","jitter":"30s",` +
 			`"notBefore":"2026-01-01T00:00:00Z","notAfter":"2027-01-01T00:00:00Z","excludeDates":["2026-12-24/2027-01-01","2026-02-28"],"suspend":true,` +
 			`"startingDeadlineSeconds":10,"missedRuns":"All","maxMissedRuns":100,"concurrencyPolicy":"Queue","maxConcurrency":2,` +
 			`"successfulJobsHistoryLimit":0,"failedJobsHistoryLimit":0,` + shortTemplate + `}`},
@@ -84,7 +84,9 @@ func TestCronTabRefused(t *testing.T) {
 		{"a window that runs backwards", `{"notBefore":"2027-01-01T00:00:00Z","notAfter":"2026-01-01T00:00:00Z"}`, "spec.notAfter", "must not be before"},
 		{"Replace of several", `{"concurrencyPolicy":"Replace","maxConcurrency":2}`, "spec.maxConcurrency", "Replace"},
 		{"another policy", `{"concurrencyPolicy":"Maybe"}`, "spec.concurrencyPolicy", "supported values"},
-		{"negative jitter", `{"jitterSeconds":-1}`, "spec.jitterSeconds", "greater than or equal to 0"},
+		{"negative jitter", `{"jitter":"-1s"}`, "spec.jitter", "should match"},
+		{"a jitter longer than a day", `{"jitter":"24h1s"}`, "spec.jitter", "must be at most 24h"},
+		{"a jitter without a unit", `{"jitter":30}`, "spec.jitter", "must be of type string"},
 		{"a template of nothing", `{"jobTemplate":{}}`, "spec.jobTemplate.containers", "Required"},
 		{"a pod without containers", `{"jobTemplate":{"restartPolicy":"Never"}}`, "spec.jobTemplate.containers", "Required"},
 		{"a pod with a list of none", `{"jobTemplate":{"restartPolicy":"Never","containers":[]}}`, "spec.jobTemplate.containers", "at least 1"},

@@ -157,12 +157,11 @@ func newPageQuestion(t *testing.T, zone, options string) *pageQuestion {
 			q.options.NotBefore = parsePageTime(t, value, time.UTC)
 		case "notAfter":
 			q.options.NotAfter = parsePageTime(t, value, time.UTC)
-		case "jitterSeconds":
-			seconds, err := strconv.Atoi(value)
-			if err != nil {
+		case "jitter":
+			var err error
+			if q.jitter, err = time.ParseDuration(value); err != nil {
 				t.Fatal(err)
 			}
-			q.jitter = time.Duration(seconds) * time.Second
 		case "excludeDates":
 			for text := range strings.FieldsSeq(value) {
 				dates, err := ParseDateRange(text)

@@ -45,7 +45,7 @@ spec:
 `
 
 // newField is a field that the CRD of the previous version did not have.
-const newField = "jitterSeconds"
+const newField = "jitter"
 
 // upgradedWhileItWorks upgrades a release to other values and to CRDs with a new field, while its
 // manager works with the permissions of its service account, and replaces that manager like a
@@ -102,8 +102,8 @@ func upgradedWhileItWorks(t *testing.T, w *world, c checkout) {
 	if diff := cmp.Diff(bundle, w.bundle(t)); diff != "" || bundle == "" {
 		t.Errorf("caBundle of the webhook (-before +after):\n%s", diff)
 	}
-	w.kubectl(t, "patch", "crontab", "often", "--namespace", "live", "--type=merge", "-p", `{"spec":{"`+newField+`":1}}`)
-	if got := w.kubectl(t, "get", "crontab", "often", "--namespace", "live", "-o", "jsonpath={.spec."+newField+"}"); got != "1" {
+	w.kubectl(t, "patch", "crontab", "often", "--namespace", "live", "--type=merge", "-p", `{"spec":{"`+newField+`":"1s"}}`)
+	if got := w.kubectl(t, "get", "crontab", "often", "--namespace", "live", "-o", "jsonpath={.spec."+newField+"}"); got != "1s" {
 		t.Errorf("the new field is %q, want 1: the CRD is the previous one", got)
 	}
 	for _, refused := range w.recordOf(t, "system:serviceaccount:"+home+":"+account).refused {

@@ -138,13 +138,14 @@ type CronTabSpec struct {
 	// +kubebuilder:default=Once
 	DaylightSaving DaylightSaving `json:"daylightSaving,omitempty"`
 
-	// Maximum delay of a run in seconds, to spread the load. The delay is the same for
-	// the same CronTab and time, and ends before the next time. Names and status use
-	// the time of the schedule.
+	// Maximum delay of a run to spread the load, such as 10m; at most 24h. The delay is
+	// the same for the same CronTab and time, and ends before the next time. Names and
+	// status use the time of the schedule.
 	// +optional
-	// +kubebuilder:validation:Minimum=0
-	// +kubebuilder:validation:Maximum=86400
-	JitterSeconds int32 `json:"jitterSeconds,omitempty"`
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]{1,6}(s|m|h))+$`
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('24h')",message="must be at most 24h"
+	Jitter *metav1.Duration `json:"jitter,omitempty"`
 
 	// No run is scheduled before this time.
 	// +optional

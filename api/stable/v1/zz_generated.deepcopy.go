@@ -78,6 +78,11 @@ func (in *CronTabSpec) DeepCopyInto(out *CronTabSpec) {
 		*out = make([]Schedule, len(*in))
 		copy(*out, *in)
 	}
+	if in.Jitter != nil {
+		in, out := &in.Jitter, &out.Jitter
+		*out = new(metav1.Duration)
+		**out = **in
+	}
 	if in.NotBefore != nil {
 		in, out := &in.NotBefore, &out.NotBefore
 		*out = (*in).DeepCopy()

@@ -628,9 +628,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: failedJobsHistoryLimit
       type:
         scalar: numeric
-    - name: jitterSeconds
+    - name: jitter
       type:
-        scalar: numeric
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Duration
     - name: jobTemplate
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.JobTemplate

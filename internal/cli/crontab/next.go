@@ -34,7 +34,7 @@ func newNext(flags *target.Flags) *cobra.Command {
 		Use:   "next NAME",
 		Short: "Print the next scheduled times of a CronTab",
 		Long: `Print the next scheduled times of a CronTab, in its time zone. They are computed from the spec; with
-jitterSeconds a run starts later.
+jitter a run starts later.
 
 With -f, the CronTab is read from a manifest instead, which need not be applied. No cluster is necessary then.
 Times of @every are counted from now.

@@ -419,9 +419,9 @@ func TestIsRoutine(t *testing.T) {
 
 // Whatever the jitter, each run starts once, in order, and not before its time.
 func TestJitterDropsNoRun(t *testing.T) {
-	for _, jitter := range []int32{1, 59, 60, 61, 3600, 86400} {
+	for _, jitter := range []time.Duration{time.Second, 59 * time.Second, time.Minute, 61 * time.Second, time.Hour, 24 * time.Hour} {
 		for _, text := range []string{"* * * * *", "*/20 * * * * *", "0,1,30 * * * *"} {
-			cronTab := newCronTab(withSchedule(text), func(c *stablev1.CronTab) { c.Spec.JitterSeconds = jitter })
+			cronTab := newCronTab(withSchedule(text), func(c *stablev1.CronTab) { c.Spec.Jitter = &metav1.Duration{Duration: jitter} })
 			seen := observationOf(cronTab, noon)
 			nominal := seen.schedule
 			for now := noon; now.Before(noon.Add(3 * time.Hour)); {
@@ -429,18 +429,18 @@ func TestJitterDropsNoRun(t *testing.T) {
 				seen.progress = p.progress
 				if p.start != nil {
 					want, _ := nominal.next(seen.progress.lastScheduled)
-					if late := now.Sub(want); !p.start.at.Equal(want) || late < 0 || late > time.Duration(jitter)*time.Second {
-						t.Fatalf("jitter %d, %q: started %v at %v, want %v", jitter, text, p.start.at, now, want)
+					if late := now.Sub(want); !p.start.at.Equal(want) || late < 0 || late > jitter {
+						t.Fatalf("jitter %v, %q: started %v at %v, want %v", jitter, text, p.start.at, now, want)
 					}
 					seen.progress = p.progress.afterStart(p.start)
 				}
 				if p.missed > 0 || !p.wakeAt.After(now) {
-					t.Fatalf("jitter %d, %q: at %v, %d missed, next wakeup at %v", jitter, text, now, p.missed, p.wakeAt)
+					t.Fatalf("jitter %v, %q: at %v, %d missed, next wakeup at %v", jitter, text, now, p.missed, p.wakeAt)
 				}
 				now = p.wakeAt
 			}
 			if until := seen.progress.lastScheduled; until.Before(noon.Add(2 * time.Hour)) {
-				t.Errorf("jitter %d, %q: the last run is that of %v", jitter, text, until)
+				t.Errorf("jitter %v, %q: the last run is that of %v", jitter, text, until)
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -32,7 +34,7 @@ var (
 	lastFailure    = prometheus.NewDesc("crontab_status_last_failure_time", "Time when the last Job failed, in Unix seconds; absent if it succeeded.", labels, nil)
 	suspended      = prometheus.NewDesc("crontab_spec_suspend", "1 if scheduled runs are suspended.", labels, nil)
 	stopped        = prometheus.NewDesc("crontab_status_stopped", "1 if spec.suspendAfterFailures has stopped scheduled runs.", labels, nil)
-	jitter         = prometheus.NewDesc("crontab_spec_jitter_seconds", "Maximum delay of a run after its scheduled time (spec.jitterSeconds).", labels, nil)
+	jitter         = prometheus.NewDesc("crontab_spec_jitter_seconds", "Maximum delay of a run after its scheduled time (spec.jitter).", labels, nil)
 	scheduleValid  = prometheus.NewDesc("crontab_status_schedule_valid", "1 if schedules, time zone and dates are valid.", labels, nil)
 	readiness      = prometheus.NewDesc("crontab_status_ready", "1 if the condition Ready is True.", labels, nil)
 )
@@ -127,7 +129,7 @@ func collect(cronTab *stablev1.CronTab, collected chan<- prometheus.Metric) {
 	}
 	truth(suspended, isSuspended(cronTab))
 	truth(stopped, IsStopped(cronTab))
-	gauge(jitter, float64(cronTab.Spec.JitterSeconds))
+	gauge(jitter, ptr.Deref(cronTab.Spec.Jitter, metav1.Duration{}).Seconds())
 	truth(scheduleValid, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionScheduleValid))
 	truth(readiness, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionReady))
 }

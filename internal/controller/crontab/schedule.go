@@ -56,7 +56,7 @@ func newSchedule(cronTab *stablev1.CronTab) (*schedule, *specError) {
 		plan:     plan,
 		location: options.Location,
 		key:      hashKey(cronTab),
-		jitter:   time.Duration(cronTab.Spec.JitterSeconds) * time.Second,
+		jitter:   ptr.Deref(cronTab.Spec.Jitter, metav1.Duration{}).Duration,
 		hash:     scheduleHash(&cronTab.Spec),
 		empty:    len(options.Schedules) == 0,
 	}

@@ -35,10 +35,10 @@ type CronTabSpecApplyConfiguration struct {
 	// wildcard follow real time. Literal: nothing runs in the skipped hour, and
 	// everything runs twice in the repeated one.
 	DaylightSaving *stablev1.DaylightSaving `json:"daylightSaving,omitempty"`
-	// Maximum delay of a run in seconds, to spread the load. The delay is the same for
-	// the same CronTab and time, and ends before the next time. Names and status use
-	// the time of the schedule.
-	JitterSeconds *int32 `json:"jitterSeconds,omitempty"`
+	// Maximum delay of a run to spread the load, such as 10m; at most 24h. The delay is
+	// the same for the same CronTab and time, and ends before the next time. Names and
+	// status use the time of the schedule.
+	Jitter *metav1.Duration `json:"jitter,omitempty"`
 	// No run is scheduled before this time.
 	NotBefore *metav1.Time `json:"notBefore,omitempty"`
 	// No run is scheduled after this time.
@@ -128,11 +128,11 @@ func (b *CronTabSpecApplyConfiguration) WithDaylightSaving(value stablev1.Daylig
 	return b
 }
 
-// WithJitterSeconds sets the JitterSeconds field in the declarative configuration to the given value
+// WithJitter sets the Jitter field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the JitterSeconds field is set to the value of the last call.
-func (b *CronTabSpecApplyConfiguration) WithJitterSeconds(value int32) *CronTabSpecApplyConfiguration {
-	b.JitterSeconds = &value
+// If called multiple times, the Jitter field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithJitter(value metav1.Duration) *CronTabSpecApplyConfiguration {
+	b.Jitter = &value
 	return b
 }
 
