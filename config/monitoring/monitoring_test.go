@@ -81,6 +81,8 @@ func promtool(t *testing.T, args ...string) {
 
 func TestAlertsAreRules(t *testing.T) { promtool(t, "check", "rules", "alerts.yaml") }
 
+func TestConfigurationOfPrometheus(t *testing.T) { promtool(t, "check", "config", "prometheus.yml") }
+
 func TestAlertsFire(t *testing.T) {
 	promtool(t, "test", "rules", "alerts_test.yaml")
 	tests := read(t, "alerts_test.yaml")

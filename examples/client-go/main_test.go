@@ -13,19 +13,19 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
-	applyv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	applyv1alpha1 "github.com/keelson-dev/keelson/client/applyconfiguration/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/client/clientset/versioned/fake"
 )
 
 const namespace = "demo"
 
-// onWatch calls act, once, when the informer watches Foos. The fake clientset does
+// onWatch calls act, once, when the informer watches VirtualMachines. The fake clientset does
 // not replay what happens between its list and its watch, as an API server would, so
 // that a test must not change anything before.
 func onWatch(client *fake.Clientset, act func()) {
 	watching := make(chan struct{}, 1)
-	client.PrependWatchReactor("foos", func(action clienttesting.Action) (bool, watch.Interface, error) {
+	client.PrependWatchReactor("virtualmachines", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
 		select {
 		case watching <- struct{}{}:
@@ -41,43 +41,42 @@ func onWatch(client *fake.Clientset, act func()) {
 
 // setCondition does the work of the controller: it writes a Ready condition.
 func setCondition(t *testing.T, client *fake.Clientset, condition metav1.Condition) {
-	foos := client.SamplecontrollerV1alpha1().Foos(namespace)
-	foo, err := foos.Get(t.Context(), "client-go-example", metav1.GetOptions{})
+	machines := client.CloudnativeV1alpha1().VirtualMachines(namespace)
+	machine, err := machines.Get(t.Context(), "client-go-example", metav1.GetOptions{})
 	if err != nil {
-		t.Errorf("get the Foo: %v", err)
+		t.Errorf("get the machine: %v", err)
 		return
 	}
 	condition.Type = v1alpha1.ConditionReady
-	meta.SetStatusCondition(&foo.Status.Conditions, condition)
-	foo.Status.AvailableReplicas = *foo.Spec.Replicas
-	if _, err := foos.UpdateStatus(t.Context(), foo, metav1.UpdateOptions{}); err != nil {
+	meta.SetStatusCondition(&machine.Status.Conditions, condition)
+	if _, err := machines.UpdateStatus(t.Context(), machine, metav1.UpdateOptions{}); err != nil {
 		t.Errorf("update the status: %v", err)
 	}
 }
 
 func wantGone(t *testing.T, client *fake.Clientset) {
 	t.Helper()
-	_, err := client.SamplecontrollerV1alpha1().Foos(namespace).Get(t.Context(), "client-go-example", metav1.GetOptions{})
+	_, err := client.CloudnativeV1alpha1().VirtualMachines(namespace).Get(t.Context(), "client-go-example", metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("the Foo is still there (error %v)", err)
+		t.Errorf("the machine is still there (error %v)", err)
 	}
 }
 
 func TestRun(t *testing.T) {
-	other := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}}
+	other := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "other"}}
 	client := fake.NewClientset(other)
 	onWatch(client, func() {
-		setCondition(t, client, metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonAvailable})
+		setCondition(t, client, metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonGuestReady})
 	})
 
 	var out strings.Builder
 	if err := run(t.Context(), client, namespace, &out); err != nil {
 		t.Fatal(err)
 	}
-	want := `created Foo demo/client-go-example
-ready: 2 of 2 replicas of Deployment client-go-example are available
-Foos in namespace demo: 2
-deleted Foo demo/client-go-example
+	want := `created VirtualMachine demo/client-go-example
+ready: GuestReady
+VirtualMachines in namespace demo: 2
+deleted VirtualMachine demo/client-go-example
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("output (-want +got):\n%s", diff)
@@ -85,7 +84,7 @@ deleted Foo demo/client-go-example
 	wantGone(t, client)
 }
 
-func TestRunCleansUpWhenTheFooDoesNotBecomeReady(t *testing.T) {
+func TestRunCleansUpWhenTheMachineDoesNotBecomeReady(t *testing.T) {
 	client := fake.NewClientset()
 	ctx, cancel := context.WithCancel(t.Context())
 	onWatch(client, cancel)
@@ -97,13 +96,13 @@ func TestRunCleansUpWhenTheFooDoesNotBecomeReady(t *testing.T) {
 	wantGone(t, client)
 }
 
-func TestRunSaysThatTheFooExists(t *testing.T) {
-	client := fake.NewClientset(&v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "client-go-example"}})
+func TestRunSaysThatTheMachineExists(t *testing.T) {
+	client := fake.NewClientset(&v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "client-go-example"}})
 	if err := run(t.Context(), client, namespace, &strings.Builder{}); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("run returned %v, want AlreadyExists", err)
 	}
-	if _, err := client.SamplecontrollerV1alpha1().Foos(namespace).Get(t.Context(), "client-go-example", metav1.GetOptions{}); err != nil {
-		t.Errorf("the Foo of somebody else is gone: %v", err)
+	if _, err := client.CloudnativeV1alpha1().VirtualMachines(namespace).Get(t.Context(), "client-go-example", metav1.GetOptions{}); err != nil {
+		t.Errorf("the machine of somebody else is gone: %v", err)
 	}
 }
 
@@ -120,9 +119,9 @@ func TestIsReady(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			foo := &v1alpha1.Foo{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
-			foo.Status.Conditions = []metav1.Condition{tt.condition}
-			if got := isReady(foo); got != tt.want {
+			machine := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
+			machine.Status.Conditions = []metav1.Condition{tt.condition}
+			if got := isReady(machine); got != tt.want {
 				t.Errorf("isReady = %v, want %v", got, tt.want)
 			}
 		})
@@ -132,13 +131,13 @@ func TestIsReady(t *testing.T) {
 // The fake clientset keeps track of who applied what, so programs that use
 // server-side apply can be tested with it.
 func TestFakeClientsetApplies(t *testing.T) {
-	foos := fake.NewClientset().SamplecontrollerV1alpha1().Foos(namespace)
-	applied := applyv1alpha1.Foo("a", namespace).WithSpec(applyv1alpha1.FooSpec().WithDeploymentName("a"))
-	foo, err := foos.Apply(t.Context(), applied, metav1.ApplyOptions{FieldManager: "example", Force: true})
+	machines := fake.NewClientset().CloudnativeV1alpha1().VirtualMachines(namespace)
+	applied := applyv1alpha1.VirtualMachine("a", namespace).WithSpec(applyv1alpha1.VirtualMachineSpec().WithAction(v1alpha1.ActionStopped))
+	machine, err := machines.Apply(t.Context(), applied, metav1.ApplyOptions{FieldManager: "example", Force: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := applyv1alpha1.ExtractFoo(foo, "example")
+	got, err := applyv1alpha1.ExtractVirtualMachine(machine, "example")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -86,6 +86,7 @@ func (r *release) programs(architecture string) error {
 		}
 	}
 	a.folder("config/systemd", "systemd")
+	a.folder("config/monitoring", "monitoring")
 	a.folder("examples/manifests", "examples/manifests")
 	a.folder("docs", "docs")
 	a.link("kubectl", "keelson-kube")

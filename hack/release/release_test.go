@@ -170,8 +170,10 @@ func TestArchivesHaveNoSource(t *testing.T) {
 				t.Errorf("the archive contains %s", entry)
 			}
 		}
-		if len(entries[name+"/systemd/keelson-up.service"]) == 0 {
-			t.Errorf("%s has no systemd/keelson-up.service", name)
+		for _, file := range []string{"systemd/keelson-up.service", "monitoring/prometheus.yml", "monitoring/alerts.yaml"} {
+			if len(entries[name+"/"+file]) == 0 {
+				t.Errorf("%s has no %s", name, file)
+			}
 		}
 	}
 }

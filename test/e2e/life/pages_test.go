@@ -31,6 +31,18 @@ func TestLongTutorialClusters(t *testing.T) {
 		"not outside of shop", "the cluster is protected", "Stopped in ", "deployment.apps/web", deleted)
 }
 
+func TestLongCIPage(t *testing.T) {
+	follow(t, "ci.md", nil, `deployment "web" successfully rolled out`, "fixtures   Active", deleted)
+}
+
+func TestLongMonitoringPage(t *testing.T) {
+	follow(t, "monitoring.md", []string{"curl"}, "\nkeelson_build_info{")
+}
+
+func TestLongFiftyMachinesPage(t *testing.T) {
+	follow(t, "fifty-machines.md", []string{"qemu-system-x86_64", "ssh", "ssh-keygen"}, "\nfleet-0\n", "\nfleet-1\n", deleted)
+}
+
 func TestLongTeamPage(t *testing.T) {
 	follow(t, "team.md", nil, "\nyes\n", "only in the namespace", deleted)
 }
