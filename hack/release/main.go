@@ -20,8 +20,11 @@ import (
 // architectures are the architectures of a release, by Go's names.
 var architectures = []string{"amd64", "arm64"}
 
-// client is the program for hosts without Keelson.
-const client = "kubectl-keelson"
+// client is the program for hosts without Keelson, and maxClient the bytes that it may have.
+const (
+	client    = "kubectl-keelson"
+	maxClient = 40_000_000
+)
 
 // release has the paths of a release, relative to the root of the repository.
 type release struct {
@@ -111,6 +114,11 @@ func (r *release) clients() error {
 		name := fmt.Sprintf("%s-%s-%s", client, r.version, system.Name())
 		a := archive{prefix: name + "/"}
 		a.folder(filepath.Join(folder, system.Name()), "")
+		for _, e := range a.entries {
+			if len(e.data) > maxClient {
+				return fmt.Errorf("the client for %s has %d bytes, more than %d; go list -deps ./cmd/%s may name the reason", system.Name(), len(e.data), maxClient, client)
+			}
+		}
 		a.file("LICENSE", "LICENSE")
 		if err := a.write(filepath.Join(r.out, name+".tar.gz")); err != nil {
 			return err

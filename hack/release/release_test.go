@@ -94,6 +94,27 @@ func pack() (string, error) {
 
 var packOnce = sync.OnceValues(pack)
 
+// A client that has grown is not released.
+func TestClientIsTooLarge(t *testing.T) {
+	built := t.TempDir()
+	folder := filepath.Join(built, "client", "linux-amd64")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		size    int
+		refused bool
+	}{{maxClient, false}, {maxClient + 1, true}} {
+		if err := os.WriteFile(filepath.Join(folder, client), make([]byte, test.size), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		r := release{version: "v1.2.3", built: built, out: t.TempDir()}
+		if err := r.clients(); (err != nil) != test.refused {
+			t.Errorf("a client of %d bytes: %v", test.size, err)
+		}
+	}
+}
+
 // packed returns a copy of a release.
 func packed(t *testing.T) string {
 	t.Helper()

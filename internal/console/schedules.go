@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
-	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/cron"
+	"github.com/keelson-dev/keelson/internal/crontab"
 )
 
 // Limits of a question about schedules.

@@ -4,8 +4,6 @@ package kube
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"sync"
 	"time"
@@ -107,17 +105,6 @@ func Seconds(from, to time.Time) float64 { return max(0, to.Sub(from).Seconds())
 // process must notice that others may have acted in the meantime.
 func Elapsed(from, to time.Time) time.Duration {
 	return max(to.Sub(from), to.Round(0).Sub(from.Round(0)))
-}
-
-// Shorten returns name if it has at most limit characters. It truncates a longer name and appends
-// a hash of the whole name to keep it unique. limit must be greater than 11.
-func Shorten(name string, limit int) string {
-	if len(name) <= limit {
-		return name
-	}
-	const hashed = 10
-	sum := sha256.Sum256([]byte(name))
-	return fmt.Sprintf("%s-%s", name[:limit-hashed-1], hex.EncodeToString(sum[:])[:hashed])
 }
 
 // GetNew reads an object from a cache, or from live if the cache does not have it: a user may have created it just now.

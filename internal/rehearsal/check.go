@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 )
 
@@ -56,11 +55,11 @@ func Check(ctx context.Context, config *rest.Config) (*Checked, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := removeWebhooks(ctx, config); err != nil {
-		return nil, err
-	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
+		return nil, err
+	}
+	if err := removeWebhooks(ctx, client); err != nil {
 		return nil, err
 	}
 	checked := &Checked{Inventory: inventory}
@@ -73,17 +72,11 @@ func Check(ctx context.Context, config *rest.Config) (*Checked, error) {
 }
 
 // removeWebhooks deletes the configurations of all webhooks.
-func removeWebhooks(ctx context.Context, config *rest.Config) error {
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return err
-	}
-	all := client.AdmissionregistrationV1()
-	if err := all.ValidatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		return fmt.Errorf("delete the webhooks of the fork: %w", err)
-	}
-	if err := all.MutatingWebhookConfigurations().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		return fmt.Errorf("delete the webhooks of the fork: %w", err)
+func removeWebhooks(ctx context.Context, client dynamic.Interface) error {
+	for _, resource := range webhookConfigurations {
+		if err := client.Resource(resource).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			return fmt.Errorf("delete the webhooks of the fork: %w", err)
+		}
 	}
 	return nil
 }

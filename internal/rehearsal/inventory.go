@@ -13,10 +13,10 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
@@ -98,11 +98,11 @@ func Take(ctx context.Context, config *rest.Config) (*Inventory, error) {
 
 // discover returns the inventory of an API without its objects.
 func discover(ctx context.Context, config *rest.Config) (*Inventory, error) {
-	client, err := kubernetes.NewForConfig(config)
+	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, err
 	}
-	version, err := client.Discovery().ServerVersion()
+	version, err := client.ServerVersion()
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +117,10 @@ func discover(ctx context.Context, config *rest.Config) (*Inventory, error) {
 	if inventory.CRDs, err = findCRDs(ctx, dynamicClient); err != nil {
 		return nil, err
 	}
-	if inventory.Webhooks, err = findWebhooks(ctx, client); err != nil {
+	if inventory.Webhooks, err = findWebhooks(ctx, dynamicClient); err != nil {
 		return nil, err
 	}
-	groups, lists, err := client.Discovery().ServerGroupsAndResources()
+	groups, lists, err := client.ServerGroupsAndResources()
 	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); err != nil && !errors.As(err, &failed) { // an aggregated API does not respond
 		return nil, fmt.Errorf("list the resources: %w", err)
 	}
@@ -217,25 +217,38 @@ func newCRD(object map[string]any) CRD {
 	return CRD{Name: name, Converted: strategy == "Webhook", StoredOnly: stored}
 }
 
-func findWebhooks(ctx context.Context, client kubernetes.Interface) ([]Webhook, error) {
+// webhookConfigurations are the resources whose objects configure webhooks.
+var webhookConfigurations = []schema.GroupVersionResource{
+	admissionv1.SchemeGroupVersion.WithResource("validatingwebhookconfigurations"), admissionv1.SchemeGroupVersion.WithResource("mutatingwebhookconfigurations"),
+}
+
+func findWebhooks(ctx context.Context, client dynamic.Interface) ([]Webhook, error) {
 	var found []Webhook
-	validating, err := client.AdmissionregistrationV1().ValidatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list the ValidatingWebhookConfigurations: %w", err)
-	}
-	for _, c := range validating.Items {
-		for _, w := range c.Webhooks {
-			found = append(found, Webhook{"ValidatingWebhookConfiguration", c.Name, w.Name, w.Rules, w.FailurePolicy == nil || *w.FailurePolicy == admissionv1.Fail})
+	for _, resource := range webhookConfigurations {
+		list, err := client.Resource(resource).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list the %s: %w", resource.Resource, err)
+		}
+		for _, item := range list.Items {
+			webhooks, err := webhooksOf(item)
+			if err != nil {
+				return nil, fmt.Errorf("read %s %s: %w", item.GetKind(), item.GetName(), err)
+			}
+			found = append(found, webhooks...)
 		}
 	}
-	mutating, err := client.AdmissionregistrationV1().MutatingWebhookConfigurations().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list the MutatingWebhookConfigurations: %w", err)
+	return found, nil
+}
+
+// webhooksOf returns the webhooks of a configuration. What a rehearsal needs is the same in both kinds.
+func webhooksOf(configuration unstructured.Unstructured) ([]Webhook, error) {
+	var read admissionv1.ValidatingWebhookConfiguration
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(configuration.Object, &read); err != nil {
+		return nil, err
 	}
-	for _, c := range mutating.Items {
-		for _, w := range c.Webhooks {
-			found = append(found, Webhook{"MutatingWebhookConfiguration", c.Name, w.Name, w.Rules, w.FailurePolicy == nil || *w.FailurePolicy == admissionv1.Fail})
-		}
+	var found []Webhook
+	for _, w := range read.Webhooks {
+		found = append(found, Webhook{configuration.GetKind(), read.Name, w.Name, w.Rules, w.FailurePolicy == nil || *w.FailurePolicy == admissionv1.Fail})
 	}
 	return found, nil
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1" // its words; those of other kinds are the same
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/names"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // previousValid is how old the snapshot of the present state may be when a restore begins. If it is older, the restore was delayed
@@ -65,11 +67,11 @@ const (
 )
 
 // Token identifies the request.
-func (r *Restore) Token() string { return kube.RequestToken(&r.Spec.RequestedAt) }
+func (r *Restore) Token() string { return requests.Token(&r.Spec.RequestedAt) }
 
 // IsDone reports whether the requested restore has ended.
 func (r *Restore) IsDone() bool {
-	return r.Done != nil && kube.RequestToken(&r.Done.RequestedAt) == r.Token()
+	return r.Done != nil && requests.Token(&r.Done.RequestedAt) == r.Token()
 }
 
 // IsRequested reports whether a restore is requested that has not ended.
@@ -113,7 +115,7 @@ func (r *Restore) hasPrevious() bool { return r.isOwn() && r.Previous.TakenAt !=
 func (r *Restore) PreviousName() string {
 	sum := sha256.Sum256([]byte(string(r.GetUID()) + "/" + r.Token()))
 	suffix := "-before-restore-" + hex.EncodeToString(sum[:])[:10]
-	return kube.Shorten(r.GetName(), validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+	return names.Shorten(r.GetName(), validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 }
 
 // DecidePrevious decides about the snapshot of the present state, given whether the restore is due.

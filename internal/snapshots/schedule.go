@@ -18,7 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1" // its words; those of other kinds are the same
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/cron"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/names"
 )
 
 // maxClockSkew is how far decidedUntil may be in the future. If it is later, the clock was wrong, and the schedule begins anew.
@@ -184,7 +184,7 @@ func selectSurplus(scheduled []Snapshot, keep int) []Snapshot {
 // NameOf returns the name of the snapshot for a scheduled time. A time has one name, so that it has one snapshot.
 func NameOf(of string, at time.Time) string {
 	suffix := "-scheduled-" + at.UTC().Format("20060102-150405")
-	return kube.Shorten(of, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+	return names.Shorten(of, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 }
 
 // Times returns the scheduled times.

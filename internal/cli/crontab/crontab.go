@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
+	"github.com/keelson-dev/keelson/internal/crontab"
 )
 
 var kind = object.Kind[*stablev1.CronTab]{
@@ -72,7 +72,7 @@ func newSuspend(flags *target.Flags, suspend bool) *cobra.Command {
 	if !suspend {
 		v.Name, v.Past, v.Short = "resume", "resumed", "Resume the schedule of CronTabs"
 		v.Long = "Resume the schedule of CronTabs that are suspended, or that spec.suspendAfterFailures has stopped. Runs that were due in the\nmeantime are not started."
-		v.Change = controller.Resume
+		v.Change = crontab.Resume
 		v.Example = "  keelson crontab resume backup"
 	}
 	return kind.NewVerb(flags, v)

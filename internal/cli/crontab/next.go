@@ -15,8 +15,8 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
-	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/cron"
+	"github.com/keelson-dev/keelson/internal/crontab"
 )
 
 // next are the flags of the command.
@@ -84,7 +84,7 @@ func (n *next) run(cmd *cobra.Command, name string, now time.Time) error {
 		}
 	}
 	title := fmt.Sprintf("CronTab %s/%s", cronTab.Namespace, cronTab.Name)
-	preview := controller.NewPreview(cronTab, after, time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), n.count)
+	preview := crontab.NewPreview(cronTab, after, time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), n.count)
 	if len(preview.Errors) > 0 {
 		return fmt.Errorf("%s: %w", title, preview.Errors.ToAggregate())
 	}
@@ -139,7 +139,7 @@ func parseFrom(text string, zone *time.Location) (time.Time, error) {
 }
 
 // lines returns a line for each run, and to explain the others, for each group of times that do not run.
-func lines(preview controller.Preview, count int, explain bool, zone *time.Location) []string {
+func lines(preview crontab.Preview, count int, explain bool, zone *time.Location) []string {
 	const layout = "2006-01-02T15:04:05Z07:00 Mon"
 	type line struct {
 		at   time.Time

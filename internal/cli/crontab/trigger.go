@@ -15,8 +15,8 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
-	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/crontab"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // answerTimeout is how long trigger waits for the controller to start an earlier requested run that nothing keeps from
@@ -86,8 +86,8 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 	case cronTab.Spec.JobTemplate == nil:
 		return false, "", fmt.Errorf("CronTab %s/%s has no spec.jobTemplate, so there is nothing to run", t.API.Namespace, t.name)
 	}
-	obstacle := controller.Obstacle(cronTab)
-	if open := controller.OpenRequest(cronTab); !open.IsZero() {
+	obstacle := crontab.Obstacle(cronTab)
+	if open := crontab.OpenRequest(cronTab); !open.IsZero() {
 		line := waiting(t.name, open.UTC().Format(time.RFC3339), obstacle)
 		if obstacle == "" || t.queues {
 			return false, line, nil
@@ -96,7 +96,7 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 			`or cancel it: kubectl patch crontab --namespace %s %s --type merge --patch '{"spec":{"runRequestedAt":null}}'`, line, t.API.Namespace, t.name)
 	}
 	before := cronTab.DeepCopy()
-	requested := controller.NewRequest(cronTab, time.Now())
+	requested := crontab.NewRequest(cronTab, time.Now())
 	cronTab.Spec.RunRequestedAt = &requested
 	switch err := t.Patch(ctx, cronTab, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); {
 	case apierrors.IsConflict(err):
@@ -105,7 +105,7 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 	case err != nil:
 		return false, "", t.Explain(t.name, err)
 	}
-	t.requested, t.obstacle = kube.RequestToken(&requested), obstacle
+	t.requested, t.obstacle = requests.Token(&requested), obstacle
 	return true, "", nil
 }
 
@@ -135,8 +135,8 @@ func (t *trigger) hasSucceeded(ctx context.Context) (bool, string, error) {
 			return jobState(&jobs.Items[i])
 		}
 	}
-	if open := controller.OpenRequest(cronTab); !open.IsZero() && kube.RequestToken(cronTab.Spec.RunRequestedAt) == t.requested {
-		return false, waiting(t.name, t.requested, controller.Obstacle(cronTab)), nil
+	if open := crontab.OpenRequest(cronTab); !open.IsZero() && requests.Token(cronTab.Spec.RunRequestedAt) == t.requested {
+		return false, waiting(t.name, t.requested, crontab.Obstacle(cronTab)), nil
 	}
 	switch last := cronTab.Status.LastRun; {
 	case last == nil || last.JobName != t.job:

@@ -20,8 +20,8 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
-	controller "github.com/keelson-dev/keelson/internal/controller/crontab"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/crontab"
+	"github.com/keelson-dev/keelson/internal/requests"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -80,8 +80,8 @@ func TestTriggersAtOnce(t *testing.T) {
 		if err := c.Get(ctx, key, &cronTab); err != nil {
 			return err
 		}
-		if at := controller.OpenRequest(&cronTab); !at.IsZero() {
-			runs = append(runs, kube.RequestToken(cronTab.Spec.RunRequestedAt))
+		if at := crontab.OpenRequest(&cronTab); !at.IsZero() {
+			runs = append(runs, requests.Token(cronTab.Spec.RunRequestedAt))
 			cronTab.Status.LastRunRequestedAt = &metav1.Time{Time: at}
 			if err := c.Status().Update(ctx, &cronTab); err != nil {
 				return err
@@ -128,7 +128,7 @@ func TestTriggerLosesARace(t *testing.T) {
 	if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup(nil)), &after); err != nil {
 		t.Fatal(err)
 	}
-	if got := kube.RequestToken(after.Spec.RunRequestedAt); done || err != nil || got != first {
+	if got := requests.Token(after.Spec.RunRequestedAt); done || err != nil || got != first {
 		t.Errorf("%v, %v, the request is %s", done, err, got)
 	}
 }
@@ -175,7 +175,7 @@ func TestTriggerAsksOnce(t *testing.T) {
 			if err := api.Get(t.Context(), client.ObjectKeyFromObject(test.cronTab), &after); err != nil {
 				t.Fatal(err)
 			}
-			was, is := kube.RequestToken(test.cronTab.Spec.RunRequestedAt), kube.RequestToken(after.Spec.RunRequestedAt)
+			was, is := requests.Token(test.cronTab.Spec.RunRequestedAt), requests.Token(after.Spec.RunRequestedAt)
 			if (was != is) != test.asks || test.asks && is != trigger.requested {
 				t.Errorf("requested %q after %q", is, was)
 			}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // NewRestore returns a new request, given the last one and its result, which may be nil.
@@ -21,7 +21,7 @@ func NewRestore(snapshot string, keep bool, now time.Time, last *commonv1.Restor
 	if done != nil {
 		used = append(used, &done.RequestedAt)
 	}
-	r := &commonv1.Restore{Snapshot: snapshot, RequestedAt: kube.NextRequest(now, used...)}
+	r := &commonv1.Restore{Snapshot: snapshot, RequestedAt: requests.Next(now, used...)}
 	if !keep {
 		r.KeepCurrent = &keep
 	}

@@ -44,7 +44,6 @@ func New(name, long string) *cobra.Command {
 		Version:       version.Get().Keelson,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetVersionTemplate("keelson {{.Version}}\n")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usage.BadFlag(cmd.CommandPath(), err)
 	})

@@ -8,7 +8,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 func action(a v1alpha1.Action) func(*v1alpha1.VirtualMachine, time.Time) {
@@ -20,13 +20,13 @@ func action(a v1alpha1.Action) func(*v1alpha1.VirtualMachine, time.Time) {
 func wake(vm *v1alpha1.VirtualMachine, now time.Time) {
 	vm.Spec.Action = v1alpha1.ActionActive
 	if vm.Spec.PowerSchedule != nil || vm.Spec.Idle != nil {
-		vm.Spec.WakeRequestedAt = ptr.To(kube.NextRequest(now, vm.Spec.WakeRequestedAt))
+		vm.Spec.WakeRequestedAt = ptr.To(requests.Next(now, vm.Spec.WakeRequestedAt))
 	}
 }
 
 // restart requests a restart.
 func restart(vm *v1alpha1.VirtualMachine, now time.Time) {
-	vm.Spec.RestartRequestedAt = ptr.To(kube.NextRequest(now, vm.Status.LastRestartRequestedAt))
+	vm.Spec.RestartRequestedAt = ptr.To(requests.Next(now, vm.Status.LastRestartRequestedAt))
 }
 
 // hasRestarted reports whether the requested restart is over.

@@ -14,6 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/names"
 )
 
 const labelManagedBy = "app.kubernetes.io/managed-by"
@@ -21,7 +22,7 @@ const labelManagedBy = "app.kubernetes.io/managed-by"
 // secretName returns the name of the Secret with the kubeconfig of a Cluster.
 func secretName(cluster string) string {
 	const suffix = "-kubeconfig"
-	return kube.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+	return names.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 }
 
 // newSecret returns the Secret with the kubeconfig of a Cluster.
@@ -60,7 +61,7 @@ func newSecretReference(cluster *v1alpha1.Cluster, seen observation) *v1alpha1.S
 
 func newLabels(cluster *v1alpha1.Cluster) map[string]string {
 	return map[string]string{
-		v1alpha1.LabelClusterName: kube.Shorten(cluster.Name, validation.LabelValueMaxLength),
+		v1alpha1.LabelClusterName: names.Shorten(cluster.Name, validation.LabelValueMaxLength),
 		labelManagedBy:            kube.FieldManager,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
@@ -57,7 +58,7 @@ func engineOf(spec v1alpha1.ClusterSpec) v1alpha1.Engine {
 func newRequest(cluster *v1alpha1.Cluster) Request {
 	request := Request{
 		Name: cluster.Name, UID: cluster.UID, Spec: *cluster.Spec.DeepCopy(),
-		Rotation: kube.RequestToken(cluster.Spec.RotateRequestedAt),
+		Rotation: requests.Token(cluster.Spec.RotateRequestedAt),
 		Deleting: !cluster.DeletionTimestamp.IsZero(),
 		Applied:  cluster.Status.AppliedConfigHash, AppliedConfig: cluster.Status.AppliedConfig,
 	}
@@ -84,7 +85,7 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 		seen.outside, seen.err = engine.Observe(ctx, request)
 		if seen.restore.request == nil && hasBegun(cluster, seen) {
 			// It is no longer due by its age, but nothing may end it any more.
-			seen.restore.request = &Restore{Token: kube.RequestToken(&cluster.Spec.Restore.RequestedAt), Name: cluster.Spec.Restore.Snapshot}
+			seen.restore.request = &Restore{Token: requests.Token(&cluster.Spec.Restore.RequestedAt), Name: cluster.Spec.Restore.Snapshot}
 		}
 		if o := seen.outside.Operation; o != nil && !o.Delete && !request.Stop && !seen.outside.Idle && o.Restore != TokenOf(seen.restore.request) {
 			o.Stale = true

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
@@ -78,7 +78,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, cluster *v1alpha1.Clust
 // hasBegun reports whether the engine does the restore of spec.restore, or has tried it in vain.
 func hasBegun(cluster *v1alpha1.Cluster, seen observation) bool {
 	o := seen.outside.Operation
-	return seen.err == nil && o != nil && asksForRestore(cluster) && o.Restore == kube.RequestToken(&cluster.Spec.Restore.RequestedAt) && o.State != v1alpha1.OperationSucceeded
+	return seen.err == nil && o != nil && asksForRestore(cluster) && o.Restore == requests.Token(&cluster.Spec.Restore.RequestedAt) && o.State != v1alpha1.OperationSucceeded
 }
 
 // hasFailed reports whether the engine has tried the restore in vain.
@@ -96,7 +96,7 @@ func wantsRestore(seen observation) bool {
 // isRestored reports whether the engine has done the restore of spec.restore.
 func isRestored(cluster *v1alpha1.Cluster, seen observation) bool {
 	spec := cluster.Spec.Restore
-	return spec != nil && seen.err == nil && seen.outside.Restored == kube.RequestToken(&spec.RequestedAt)
+	return spec != nil && seen.err == nil && seen.outside.Restored == requests.Token(&spec.RequestedAt)
 }
 
 // isRestoring reports whether the engine is restoring the cluster, whose processes may be stopped for that.

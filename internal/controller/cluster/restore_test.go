@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // restores returns the tokens of the restores of the cluster.
@@ -122,7 +122,7 @@ func TestRestore(t *testing.T) {
 	w.expect(v1alpha1.ConditionReady, "True", v1alpha1.ReasonAvailable)
 	w.expect(v1alpha1.ConditionRestored, "True", v1alpha1.ReasonRestored)
 	done := w.get().Status.Restore
-	if done == nil || done.Result != commonv1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
+	if done == nil || done.Result != commonv1.RestoreSucceeded || requests.Token(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
 		t.Errorf("the result is %+v", done)
 	}
 	if events := w.events(); strings.Contains(events, "Warning") || strings.Count(events, "Normal "+v1alpha1.ReasonRestored) != 1 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // summarize returns the status of a Cluster after the plan was executed with the result actErr. It is a pure function.
@@ -21,7 +22,7 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	if seen.err == nil && cluster.DeletionTimestamp.IsZero() && seen.outside.Applied {
 		status.AppliedConfig, status.AppliedConfigHash = seen.outside.Config, seen.outside.ConfigHash
 	}
-	if asked := kube.RequestToken(cluster.Spec.RotateRequestedAt); asked != "" && asked == seen.outside.Rotated {
+	if asked := requests.Token(cluster.Spec.RotateRequestedAt); asked != "" && asked == seen.outside.Rotated {
 		status.LastRotateRequestedAt = cluster.Spec.RotateRequestedAt
 	}
 	status.Endpoint = cmp.Or(seen.outside.Endpoint, status.Endpoint)

@@ -18,12 +18,13 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/names"
 )
 
 // userSecretName returns the name of the Secret with the kubeconfig of a user.
 func userSecretName(cluster, user string) string {
 	suffix := "-kubeconfig-" + user
-	return kube.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+	return names.Shorten(cluster, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 }
 
 // userPlan is the action on the Secret of a user.

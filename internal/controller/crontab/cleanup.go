@@ -18,6 +18,7 @@ import (
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 const (
@@ -71,7 +72,7 @@ func (p *plan) keepDuringHandover(since time.Time) {
 func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
 	if r.manual {
 		// After a newer request, this one is not started again.
-		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(requestedTime(cronTab))
+		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(requests.At(cronTab.Spec.RunRequestedAt))
 	}
 	return !r.at.After(o.recorded.decidedUntil) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
 }

@@ -62,7 +62,7 @@ func TestScheduleIsParsedOnce(t *testing.T) {
 	}
 	cronTab.Generation, cronTab.Spec.Schedule = 2, "0 0 L * *"
 	second, _ := st.scheduleOf(cronTab)
-	if next, _ := second.next(noon); second.hash == first.hash || next.Day() != 31 {
+	if next, _ := second.Next(noon); second.hash == first.hash || next.Day() != 31 {
 		t.Errorf("after a change of the spec the next time is %v", next)
 	}
 	cronTab.Generation, cronTab.Spec.TimeZone = 3, "Europe/Nowhere"

@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -145,19 +146,19 @@ func (p *plan) resetOnScheduleChange(cronTab *stablev1.CronTab, seen observation
 // queueDueRuns queues the runs that have become due.
 func (p *plan) queueDueRuns(spec *stablev1.CronTabSpec, seen observation) {
 	from := p.progress.decidedUntil
-	upTo, ok := seen.schedule.lastDue(from, p.now)
+	upTo, ok := seen.schedule.LastDue(from, p.now)
 	if !ok {
 		return
 	}
-	count := seen.schedule.plan.Count(from, upTo)
+	count := seen.schedule.Count(from, upTo)
 	keep := 1
 	if spec.MissedRuns == stablev1.AllMissedRuns {
 		keep = int(ptr.Deref(spec.MaxMissedRuns, 10))
 	}
-	kept := seen.schedule.latest(keep, from, upTo)
+	kept := seen.schedule.Latest(keep, from, upTo)
 	if spec.MissedRuns == stablev1.SkipMissedRuns {
 		kept = slices.DeleteFunc(kept, func(scheduled time.Time) bool {
-			due := seen.schedule.due(scheduled)
+			due := seen.schedule.Due(scheduled)
 			return !due.After(seen.activeSince) || spec.StartingDeadlineSeconds == nil && p.now.Sub(due) > maxLateness
 		})
 	}
@@ -193,7 +194,7 @@ func (p *plan) dropExpired(spec *stablev1.CronTabSpec, times *schedule) {
 	}
 	before := len(p.progress.queued)
 	p.progress.queued = slices.DeleteFunc(p.progress.queued, func(scheduled time.Time) bool {
-		return !p.now.Before(startDeadline(times.due(scheduled), spec))
+		return !p.now.Before(startDeadline(times.Due(scheduled), spec))
 	})
 	p.countMissed(before - len(p.progress.queued))
 }
@@ -228,14 +229,14 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 		p.queuedCount++
 	} else if p.queuedCount > 0 {
 		at := p.progress.queued[0]
-		next = &pendingRun{at: at, name: jobName(cronTab, at), due: seen.schedule.due(at)}
+		next = &pendingRun{at: at, name: jobName(cronTab, at), due: seen.schedule.Due(at)}
 	}
 	if next == nil {
 		return
 	}
 	spec := &cronTab.Spec
 	busy := activeRuns(seen.runs)
-	if limit := concurrencyLimit(spec); limit == 0 || len(busy) < limit {
+	if limit := crontab.ConcurrencyLimit(spec); limit == 0 || len(busy) < limit {
 		p.start = next
 		p.cleanupOverdue = !seen.deferredSince.IsZero() && p.now.Sub(seen.deferredSince) > maxCleanupDelay
 		return
@@ -247,18 +248,6 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 	case spec.ConcurrencyPolicy != stablev1.QueueConcurrent && spec.MissedRuns == stablev1.SkipMissedRuns && !next.manual:
 		p.queuedCount -= len(p.progress.queued)
 		p.dropOldest(len(p.progress.queued))
-	}
-}
-
-// concurrencyLimit returns the maximum number of active runs; 0 means no limit.
-func concurrencyLimit(spec *stablev1.CronTabSpec) int {
-	switch spec.ConcurrencyPolicy {
-	case stablev1.ReplaceConcurrent:
-		return 1
-	case stablev1.ForbidConcurrent, stablev1.QueueConcurrent:
-		return int(ptr.Deref(spec.MaxConcurrency, 1))
-	default:
-		return int(ptr.Deref(spec.MaxConcurrency, 0))
 	}
 }
 
@@ -274,12 +263,12 @@ func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 	if seen.schedule == nil || p.halted {
 		return
 	}
-	if next, ok := seen.schedule.next(p.progress.decidedUntil); ok {
+	if next, ok := seen.schedule.Next(p.progress.decidedUntil); ok {
 		p.next = next
-		p.wakeAt = earlier(p.wakeAt, seen.schedule.due(next))
+		p.wakeAt = earlier(p.wakeAt, seen.schedule.Due(next))
 	}
 	if cronTab.Spec.StartingDeadlineSeconds != nil && p.start == nil && len(p.progress.queued) > 0 {
-		p.wakeAt = earlier(p.wakeAt, startDeadline(seen.schedule.due(p.progress.queued[0]), &cronTab.Spec))
+		p.wakeAt = earlier(p.wakeAt, startDeadline(seen.schedule.Due(p.progress.queued[0]), &cronTab.Spec))
 	}
 }
 

@@ -428,7 +428,7 @@ func TestJitterDropsNoRun(t *testing.T) {
 				p := decide(cronTab, seen, now)
 				seen.progress = p.progress
 				if p.start != nil {
-					want, _ := nominal.next(seen.progress.lastScheduled)
+					want, _ := nominal.Next(seen.progress.lastScheduled)
 					if late := now.Sub(want); !p.start.at.Equal(want) || late < 0 || late > jitter {
 						t.Fatalf("jitter %v, %q: started %v at %v, want %v", jitter, text, p.start.at, now, want)
 					}

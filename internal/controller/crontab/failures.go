@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -94,20 +93,6 @@ func (p *plan) countFailures(cronTab *stablev1.CronTab, seen observation) {
 		}
 	}
 	p.stopped = len(s.failed) >= limit
-}
-
-// IsStopped reports whether spec.suspendAfterFailures has stopped the schedule, according to the status.
-func IsStopped(cronTab *stablev1.CronTab) bool {
-	limit, recorded := cronTab.Spec.SuspendAfterFailures, cronTab.Status.FailureStreak
-	return limit != nil && recorded != nil && len(recorded.Runs) >= int(*limit)
-}
-
-// Resume changes the spec so that the schedule runs, whether spec.suspend or spec.suspendAfterFailures has stopped it.
-func Resume(cronTab *stablev1.CronTab, now time.Time) {
-	cronTab.Spec.Suspend = ptr.To(false)
-	if IsStopped(cronTab) {
-		cronTab.Spec.ResumeRequestedAt = &metav1.Time{Time: now}
-	}
 }
 
 // specHash returns the hash of the spec without runRequestedAt, also of an invalid one.

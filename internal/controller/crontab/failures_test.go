@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
@@ -181,7 +182,7 @@ func TestStopsAfterFailures(t *testing.T) {
 		"a change of the spec": func(f *fixture) {
 			f.update(func(c *stablev1.CronTab) { c.Spec.JobTemplate.Containers[0].Image = "fixed" })
 		},
-		"keelson crontab resume": func(f *fixture) { f.update(func(c *stablev1.CronTab) { Resume(c, f.Clock.Now()) }) },
+		"keelson crontab resume": func(f *fixture) { f.update(func(c *stablev1.CronTab) { crontab.Resume(c, f.Clock.Now()) }) },
 		"a run on demand": func(f *fixture) {
 			before := len(f.jobs())
 			f.update(withRequest(f.Clock.Now().UTC().Format(time.RFC3339)))
@@ -225,7 +226,7 @@ func TestStopsAfterFailures(t *testing.T) {
 					}
 				}
 			}
-			if c := f.Object(); !IsStopped(c) || *c.Spec.Suspend || c.Status.NextScheduleTime != nil {
+			if c := f.Object(); !crontab.IsStopped(c) || *c.Spec.Suspend || c.Status.NextScheduleTime != nil {
 				t.Errorf("the status is %s", asJSON(c.Status))
 			}
 			f.Clock.Step(time.Hour)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 )
 
 // startLag is a histogram over the runs of all CronTabs.
@@ -116,7 +117,7 @@ func collect(cronTab *stablev1.CronTab, collected chan<- prometheus.Metric) {
 	status := &cronTab.Status
 	gauge(activeJobs, float64(len(status.Active)))
 	queued := len(status.QueuedTimes)
-	if !OpenRequest(cronTab).IsZero() {
+	if !crontab.OpenRequest(cronTab).IsZero() {
 		queued++
 	}
 	gauge(queuedRuns, float64(queued))
@@ -128,7 +129,7 @@ func collect(cronTab *stablev1.CronTab, collected chan<- prometheus.Metric) {
 		at(lastFailure, last.FinishTime.Time)
 	}
 	truth(suspended, isSuspended(cronTab))
-	truth(stopped, IsStopped(cronTab))
+	truth(stopped, crontab.IsStopped(cronTab))
 	gauge(jitter, ptr.Deref(cronTab.Spec.Jitter, metav1.Duration{}).Seconds())
 	truth(scheduleValid, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionScheduleValid))
 	truth(readiness, meta.IsStatusConditionTrue(status.Conditions, stablev1.ConditionReady))

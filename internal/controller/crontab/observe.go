@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -29,7 +30,7 @@ type observation struct {
 	verifiedAt, stalledAt time.Time
 	// schedule is nil if the spec is invalid; then invalid says why.
 	schedule *schedule
-	invalid  *specError
+	invalid  *crontab.SpecError
 	// progress is the current progress, and recorded the progress according to the status in the
 	// API.
 	progress, recorded progress
@@ -101,7 +102,7 @@ func (o observation) zone() *time.Location {
 	if o.schedule == nil {
 		return time.UTC
 	}
-	return o.schedule.location
+	return o.schedule.Location
 }
 
 // runPhase is the state of a Job.

@@ -15,6 +15,7 @@ import (
 
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -381,12 +382,12 @@ func TestOnDemandInARow(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 0 1 1 *"))
 	for range 8 {
-		asked := NewRequest(f.Object(), f.Clock.Now())
+		asked := crontab.NewRequest(f.Object(), f.Clock.Now())
 		f.update(withRequest(formatRequest(asked.Time)))
 		if _, err := f.reconcile(); err != nil {
 			t.Fatal(err)
 		}
-		if open := OpenRequest(f.Object()); !open.IsZero() {
+		if open := crontab.OpenRequest(f.Object()); !open.IsZero() {
 			t.Fatalf("after the start, the run requested at %v is open", open)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 )
 
 // state is the in-memory state of a CronTab, which may be newer than the cache. It is lost with the
@@ -54,11 +55,11 @@ type statusWrite struct {
 
 // scheduleOf returns newSchedule of a CronTab, parsed once for each generation. Not so an invalid one: the time zone may be
 // installed later.
-func (st *state) scheduleOf(cronTab *stablev1.CronTab) (*schedule, *specError) {
+func (st *state) scheduleOf(cronTab *stablev1.CronTab) (*schedule, *crontab.SpecError) {
 	if st.schedule != nil && st.generation == cronTab.Generation {
 		return st.schedule, nil
 	}
-	var invalid *specError
+	var invalid *crontab.SpecError
 	st.schedule, invalid = newSchedule(cronTab)
 	st.generation = cronTab.Generation
 	return st.schedule, invalid

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -87,8 +88,8 @@ func summarizeSchedule(seen observation, p plan) metav1.Condition {
 	condition := metav1.Condition{Type: stablev1.ConditionScheduleValid, Status: metav1.ConditionFalse}
 	switch {
 	case seen.invalid != nil:
-		condition.Reason, condition.Message = seen.invalid.reason, seen.invalid.Error()
-	case seen.schedule.empty:
+		condition.Reason, condition.Message = seen.invalid.Reason, seen.invalid.Error()
+	case seen.schedule.IsEmpty:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set"
 	default:
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionTrue, stablev1.ReasonValid, "The schedule is valid"
@@ -101,15 +102,15 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 		return metav1.Condition{Type: stablev1.ConditionReady, Status: status, Reason: reason, Message: fmt.Sprintf(message, args...)}
 	}
 	if seen.invalid != nil {
-		return is(metav1.ConditionFalse, seen.invalid.reason, "%s", seen.invalid.Error())
+		return is(metav1.ConditionFalse, seen.invalid.Reason, "%s", seen.invalid.Error())
 	}
 	if actErr != nil && p.start != nil {
 		return summarizeFailure(is, p.start, actErr)
 	}
 	switch {
-	case seen.schedule.empty && !hasTemplate(cronTab):
+	case seen.schedule.IsEmpty && !hasTemplate(cronTab):
 		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "Neither a schedule nor a jobTemplate is set, so nothing can run. Set spec.schedule and spec.jobTemplate")
-	case seen.schedule.empty:
+	case seen.schedule.IsEmpty:
 		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set. To start a run on demand, set spec.runRequestedAt to the current time")
 	case isSuspended(cronTab):
 		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true. Only runs on demand start")
@@ -132,7 +133,7 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 // hadTimes reports whether a schedule has a time before now: if it has no further run, it has ended as requested. One without any time is
 // a mistake.
 func hadTimes(s *schedule, now time.Time) bool {
-	_, found := s.plan.Prev(now)
+	_, found := s.Prev(now)
 	return found
 }
 
@@ -238,7 +239,7 @@ func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, 
 		st.lastBlocked = p.blocked.due
 		if policy := cronTab.Spec.ConcurrencyPolicy; policy == stablev1.ForbidConcurrent || policy == stablev1.AllowConcurrent {
 			r.events.Normal(cronTab, stablev1.ReasonJobAlreadyActive, "CreateJob",
-				fmt.Sprintf("Run did not start: the limit of concurrencyPolicy %s is reached, %d active at a time", policy, concurrencyLimit(&cronTab.Spec)))
+				fmt.Sprintf("Run did not start: the limit of concurrencyPolicy %s is reached, %d active at a time", policy, crontab.ConcurrencyLimit(&cronTab.Spec)))
 		}
 	}
 	switch {

@@ -19,8 +19,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
-	"github.com/keelson-dev/keelson/internal/cron"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // neverRuns is the message for a schedule without a future run.
@@ -29,42 +30,27 @@ const neverRuns = "The schedule has no future run. Check spec.schedule, spec.not
 // Validate returns all invalid fields of a CronTab that the CRD does not catch. If such a CronTab
 // is stored without the webhook, its conditions and events report the same errors.
 func Validate(cronTab *stablev1.CronTab) field.ErrorList {
-	var all field.ErrorList
-	_, mistakes := cronOptions(cronTab)
-	for _, mistake := range mistakes {
-		all = append(all, mistake.fieldError())
-	}
-	if len(mistakes) == 0 {
-		if _, mistake := newSchedule(cronTab); mistake != nil {
-			all = append(all, mistake.fieldError())
-		}
-	}
-	return all
+	_, mistakes := crontab.New(cronTab)
+	return mistakes.Fields()
 }
 
 // ValidateChange refuses a request that would take the place of one whose run has not started.
 func ValidateChange(before, after *stablev1.CronTab) field.ErrorList {
-	open := OpenRequest(before)
-	if at := requestedTime(after); open.IsZero() || at.IsZero() || at.Equal(open) {
+	open := crontab.OpenRequest(before)
+	if at := requests.At(after.Spec.RunRequestedAt); open.IsZero() || at.IsZero() || at.Equal(open) {
 		return nil
 	}
 	return field.ErrorList{field.Forbidden(field.NewPath("spec", "runRequestedAt"), fmt.Sprintf("the run requested at %s has not started yet, and this request would replace it. "+
 		"Wait until status.lastRunRequestedAt has that time, or remove the field to cancel that run", formatRequest(open)))}
 }
 
-// fieldError returns the error in the format of the API server, with the position inside a
-// schedule.
-func (e *specError) fieldError() *field.Error {
-	return field.Invalid(e.field, e.value, cron.Detail(e.err, e.value))
-}
-
 // Warnings returns admission warnings about a valid CronTab.
 func Warnings(cronTab *stablev1.CronTab, now time.Time) []string {
-	times, mistake := newSchedule(cronTab)
-	if mistake != nil || times.empty || isSuspended(cronTab) {
+	times, mistakes := crontab.New(cronTab)
+	if len(mistakes) > 0 || times.IsEmpty || isSuspended(cronTab) {
 		return nil
 	}
-	if _, found := times.next(now); !found {
+	if _, found := times.Next(now); !found {
 		return []string{neverRuns}
 	}
 	return nil

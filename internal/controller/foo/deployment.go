@@ -18,6 +18,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/names"
 )
 
 const (
@@ -80,7 +81,7 @@ func newSelector(foo *v1alpha1.Foo) map[string]string {
 func newLabels(foo *v1alpha1.Foo) map[string]string {
 	all := newSelector(foo)
 	all[labelName] = "foo"
-	all[labelInstance] = kube.Shorten(foo.Name, validation.LabelValueMaxLength)
+	all[labelInstance] = names.Shorten(foo.Name, validation.LabelValueMaxLength)
 	all[labelManagedBy] = kube.FieldManager
 	return all
 }

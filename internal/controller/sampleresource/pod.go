@@ -11,6 +11,7 @@ import (
 
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/names"
 )
 
 // containerName is the container that runs spec.podImage.
@@ -28,7 +29,7 @@ func podName(sample *samplev1.SampleResource, n int) string {
 		return sample.Name
 	}
 	suffix := fmt.Sprintf("-%d", n)
-	return kube.Shorten(sample.Name, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
+	return names.Shorten(sample.Name, validation.DNS1123SubdomainMaxLength-len(suffix)) + suffix
 }
 
 // newPod returns the Pod to create for sample.
@@ -39,7 +40,7 @@ func newPod(sample *samplev1.SampleResource, name string) *corev1.Pod {
 			Namespace: sample.Namespace,
 			Labels: map[string]string{
 				"app.kubernetes.io/name":       "sampleresource",
-				"app.kubernetes.io/instance":   kube.Shorten(sample.Name, validation.LabelValueMaxLength),
+				"app.kubernetes.io/instance":   names.Shorten(sample.Name, validation.LabelValueMaxLength),
 				"app.kubernetes.io/managed-by": kube.FieldManager,
 			},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(sample, kind)},

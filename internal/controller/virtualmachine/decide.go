@@ -7,7 +7,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
@@ -191,8 +191,8 @@ func (p *plan) decideRestart(vm *v1alpha1.VirtualMachine, server *backend.Server
 // isRestartDue reports whether spec.restartRequestedAt requests a restart now. A machine that never
 // had a server has nothing to restart.
 func isRestartDue(vm *v1alpha1.VirtualMachine, now time.Time) bool {
-	asked := kube.RequestedAt(vm.Spec.RestartRequestedAt)
-	return !asked.After(now) && vm.Status.Server != nil && asked.After(kube.RequestedAt(vm.Status.LastRestartRequestedAt))
+	asked := requests.At(vm.Spec.RestartRequestedAt)
+	return !asked.After(now) && vm.Status.Server != nil && asked.After(requests.At(vm.Status.LastRestartRequestedAt))
 }
 
 // decidePower returns the action that brings the server to the power state of the spec.

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
 
@@ -96,7 +97,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 
 // isRestored reports whether the driver has done the restore of spec.restore.
 func isRestored(vm *v1alpha1.VirtualMachine, observed *observation) bool {
-	return vm.Spec.Restore != nil && observed.server != nil && observed.server.Restored == kube.RequestToken(&vm.Spec.Restore.RequestedAt)
+	return vm.Spec.Restore != nil && observed.server != nil && observed.server.Restored == requests.Token(&vm.Spec.Restore.RequestedAt)
 }
 
 // failedRestore returns why the driver has not done the restore of spec.restore; nil if it has not failed.
@@ -104,7 +105,7 @@ func failedRestore(vm *v1alpha1.VirtualMachine, observed *observation) error {
 	if vm.Spec.Restore == nil || observed.server == nil || isRestored(vm, observed) {
 		return nil
 	}
-	if failed := observed.server.FailedRestore; failed != nil && failed.Token == kube.RequestToken(&vm.Spec.Restore.RequestedAt) {
+	if failed := observed.server.FailedRestore; failed != nil && failed.Token == requests.Token(&vm.Spec.Restore.RequestedAt) {
 		return failed.Err
 	}
 	return nil

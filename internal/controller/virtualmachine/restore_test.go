@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/requests"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 )
 
@@ -110,7 +110,7 @@ func TestRestore(t *testing.T) {
 	w.expectRestored(v1alpha1.ReasonRestored, w.previous()[0].Name)
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonGuestReady)
 	done := w.Object().Status.Restore
-	if done == nil || done.Result != commonv1.RestoreSucceeded || kube.RequestToken(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
+	if done == nil || done.Result != commonv1.RestoreSucceeded || requests.Token(&done.RequestedAt) != once || done.Previous != w.previous()[0].Name || done.CompletedAt == nil {
 		t.Errorf("the result is %+v", done)
 	}
 	if events := w.events(); !slices.Equal(events, []string{"Normal " + v1alpha1.ReasonRestored}) {

@@ -22,8 +22,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
-	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // desire is the desired state of a request.
@@ -200,7 +200,7 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 	}
 	for _, u := range wanted.spec.Users {
 		opts.Users = append(opts.Users, controlplane.User{
-			Name: u.Name, Groups: u.Groups, TTL: ptr.Deref(u.TTL, metav1.Duration{}).Duration, Rotation: kube.RequestToken(u.RotateRequestedAt),
+			Name: u.Name, Groups: u.Groups, TTL: ptr.Deref(u.TTL, metav1.Duration{}).Duration, Rotation: requests.Token(u.RotateRequestedAt),
 		})
 	}
 	if api := wanted.spec.APIServer; api != nil {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/names"
 )
 
 // action is what a reconcile does.
@@ -90,5 +90,5 @@ func nameOf(s *v1alpha1.ClusterSnapshot) string {
 		return path.Join(s.Spec.ClusterName, s.Spec.Stored)
 	}
 	const limit = 200 // file names have at most 255 bytes
-	return path.Join(s.Spec.ClusterName, kube.Shorten(s.Name, limit)+"-"+string(s.UID))
+	return path.Join(s.Spec.ClusterName, names.Shorten(s.Name, limit)+"-"+string(s.UID))
 }

@@ -1,4 +1,4 @@
-package kube
+package requests
 
 import (
 	"testing"
@@ -28,11 +28,11 @@ func TestRequests(t *testing.T) {
 		{"", "2026-03-04T12:00:07Z", "2026-03-04T12:00:08Z", ""},
 		{"2026-03-04T12:00:03Z", "2026-03-04T12:00:02Z", "2026-03-04T12:00:04Z", "2026-03-04T12:00:03Z"},
 	} {
-		next := NextRequest(now, at(test.last), at(test.answered))
-		if got := RequestToken(&next); got != test.next {
+		next := Next(now, at(test.last), at(test.answered))
+		if got := Token(&next); got != test.next {
 			t.Errorf("after %q and %q: the next request is %s, want %s", test.last, test.answered, got, test.next)
 		}
-		if got := RequestToken(at(test.last)); got != test.token {
+		if got := Token(at(test.last)); got != test.token {
 			t.Errorf("the token of %q is %q, want %q", test.last, got, test.token)
 		}
 	}
