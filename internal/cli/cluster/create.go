@@ -99,7 +99,7 @@ func (c *createFlags) create(cmd *cobra.Command, flags *target.Flags, waits *obj
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Use it with: keelson cluster kubeconfig %s --merge\n", flags.Words(cluster.Name))
+	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Use it with: %s kubeconfig %s --merge\n", cmd.Parent().CommandPath(), flags.Words(cluster.Name))
 	return err
 }
 

@@ -89,7 +89,7 @@ func (n *next) run(cmd *cobra.Command, name string, now time.Time) error {
 		return fmt.Errorf("%s: %w", title, preview.Errors.ToAggregate())
 	}
 	if ptr.Deref(cronTab.Spec.Suspend, false) {
-		fmt.Fprintf(cmd.ErrOrStderr(), "CronTab %s is suspended: no scheduled run starts until keelson crontab resume %s.\n", cronTab.Name, n.flags.Words(cronTab.Name))
+		fmt.Fprintf(cmd.ErrOrStderr(), "CronTab %s is suspended: no scheduled run starts until %s resume %s.\n", cronTab.Name, cmd.Parent().CommandPath(), n.flags.Words(cronTab.Name))
 	}
 	for _, line := range lines(preview, n.count, n.explain, zone) {
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {

@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/version"
@@ -61,6 +63,8 @@ func Run(ctx context.Context, newRoot func() *cobra.Command, argv []string, stdo
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	typed := asTyped(root, name)
+	rename(root, typed)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return ExitOK
@@ -69,7 +73,7 @@ func Run(ctx context.Context, newRoot func() *cobra.Command, argv []string, stdo
 		return ExitFailure
 	}
 	// There is no way to report that stderr itself fails.
-	_, _ = fmt.Fprintf(stderr, "error: %v\n", err)
+	_, _ = fmt.Fprintf(stderr, "error: %s\n", typed.Replace(err.Error()))
 	if wrong := (*usage.Error)(nil); errors.As(err, &wrong) {
 		return ExitUsage
 	}
@@ -94,6 +98,31 @@ func nameAndArguments(argv []string) (name string, args []string) {
 		}
 	}
 	return "keelson", args
+}
+
+// asTyped returns a replacer of commands in texts, which are those of keelson, by commands of the program as a user types it.
+func asTyped(root *cobra.Command, name string) *strings.Replacer {
+	if name == itself {
+		return strings.NewReplacer()
+	}
+	pairs := []string{"kubectl " + itself, "kubectl " + itself} // is as typed already
+	for _, cmd := range root.Commands() {
+		if name != "kubectl" || slices.Contains(plugins, cmd.Name()) {
+			pairs = append(pairs, itself+" "+cmd.Name(), name+" "+cmd.Name())
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// rename replaces commands in the help of cmd and of the commands below it.
+func rename(cmd *cobra.Command, typed *strings.Replacer) {
+	cmd.Long, cmd.Example = typed.Replace(cmd.Long), typed.Replace(cmd.Example)
+	for _, flags := range []*pflag.FlagSet{cmd.Flags(), cmd.PersistentFlags()} {
+		flags.VisitAll(func(flag *pflag.Flag) { flag.Usage = typed.Replace(flag.Usage) })
+	}
+	for _, below := range cmd.Commands() {
+		rename(below, typed)
+	}
 }
 
 // checkCompletion adds cobra's `keelson completion`. Unlike that, it fails for a shell that does not exist.

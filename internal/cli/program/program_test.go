@@ -2,6 +2,7 @@ package program
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 
@@ -23,6 +24,37 @@ func TestNames(t *testing.T) {
 		name, args := nameAndArguments(strings.Fields(argv))
 		if got := name + ": " + strings.Join(args, " "); got != want {
 			t.Errorf("%s: %q, want %q", argv, got, want)
+		}
+	}
+}
+
+// Help and errors name commands as they are typed.
+func TestCommandsAsTyped(t *testing.T) {
+	newRoot := func() *cobra.Command {
+		root := New("keelson", "The help.")
+		vm := &cobra.Command{Use: "vm", Long: "See keelson vm, keelson up and kubectl keelson vm.", Example: "  keelson vm a b", RunE: func(*cobra.Command, []string) error {
+			return errors.New("list them: keelson vm list; keelson uptime")
+		}}
+		vm.PersistentFlags().Bool("flag", false, "as keelson vm")
+		root.AddCommand(vm, &cobra.Command{Use: "up", Run: func(*cobra.Command, []string) {}})
+		return root
+	}
+	for program, want := range map[string][]string{
+		"keelson":         {"See keelson vm, keelson up and kubectl keelson vm.", "  keelson vm a b", "as keelson vm", "list them: keelson vm list; keelson uptime"},
+		"kubectl-keelson": {"See kubectl keelson vm, kubectl keelson up and kubectl keelson vm.", "  kubectl keelson vm a b", "as kubectl keelson vm", "list them: kubectl keelson vm list"},
+		"kubectl-vm":      {"See kubectl vm, keelson up and kubectl keelson vm.", "  kubectl vm a b", "as kubectl vm", "list them: kubectl vm list; keelson uptime"},
+	} {
+		argv := []string{program}
+		if program != "kubectl-vm" {
+			argv = append(argv, "vm")
+		}
+		var output bytes.Buffer
+		Run(t.Context(), newRoot, append(argv, "--help"), &output, &output)
+		Run(t.Context(), newRoot, argv, &output, &output)
+		for _, text := range want {
+			if !strings.Contains(output.String(), text) {
+				t.Errorf("%s: no %q in\n%s", program, text, output.String())
+			}
 		}
 	}
 }

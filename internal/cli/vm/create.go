@@ -94,7 +94,7 @@ func newCreate(flags *target.Flags) *cobra.Command {
 					return err
 				}
 			}
-			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Log in with: keelson vm ssh %s\n", flags.Words(vm.Name))
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Log in with: %s ssh %s\n", cmd.Parent().CommandPath(), flags.Words(vm.Name))
 			return err
 		},
 	}
