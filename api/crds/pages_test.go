@@ -73,6 +73,7 @@ var typedBy = map[string]string{
 	"engines.md":            "TestLongClusterPage",
 	"fifty-machines.md":     "TestLongFiftyMachinesPage",
 	"foo.md":                "TestFooPage",
+	"gitops.md":             "TestLongGitOpsPage",
 	"guest.md":              "TestGuestPage",
 	"images.md":             "TestLongImagesPage",
 	"install.md":            "TestEveryCommandOfThePages",

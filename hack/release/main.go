@@ -91,6 +91,7 @@ func (r *release) programs(architecture string) error {
 	a.folder("config/systemd", "systemd")
 	a.folder("config/monitoring", "monitoring")
 	a.folder("examples/manifests", "examples/manifests")
+	a.folder("examples/gitops", "examples/gitops")
 	a.folder("docs", "docs")
 	a.link("kubectl", "keelson-kube")
 	for _, plugin := range []string{"vm", "crontab", "cluster"} {

@@ -56,6 +56,12 @@ func TestGuestPage(t *testing.T) {
 	followPage(t, "guest.md")
 }
 
+func TestLongGitOpsPage(t *testing.T) {
+	needQEMU(t)
+	s := followPage(t, "gitops.md")
+	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
+}
+
 func TestLongVirtualNetworksPage(t *testing.T) {
 	needQEMU(t)
 	if _, err := exec.LookPath("curl"); err != nil {

@@ -226,6 +226,16 @@ func TestChartIsCleanAndValid(t *testing.T) {
 			}
 			conforms(t, schemas, string(raw))
 		}
+		for _, args := range [][]string{
+			{binary(t, "kubectl"), "kustomize", "../../examples/gitops/kustomize/production"},
+			{tool(t, "go.helm.mod", "helm"), "template", "../../examples/gitops/helm"},
+		} {
+			out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).Output()
+			if err != nil {
+				t.Fatalf("%v: %v\n%s", args, err, stderrOf(err))
+			}
+			conforms(t, schemas, string(out))
+		}
 	})
 	t.Run("errors are found", func(t *testing.T) {
 		text, _ := rendered(t, "keelson", home, "")
