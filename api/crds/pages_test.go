@@ -81,6 +81,7 @@ var typedBy = map[string]string{
 	"metrics.md":            "TestEveryCommandOfThePages",
 	"monitoring.md":         "TestLongMonitoringPage",
 	"node.md":               "TestLongNodePage",
+	"node-network.md":       "TestLongNodePage",
 	"operations.md":         "TestEveryCommandOfThePages",
 	"quickstart.md":         "TestLongQuickstart",
 	"runbooks.md":           "TestEveryCommandOfThePages",

@@ -10,13 +10,16 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-// TestLongNodePage runs the commands of docs/node.md.
+// TestLongNodePage runs the commands of docs/node.md and docs/node-network.md.
 func TestLongNodePage(t *testing.T) {
 	u := newUser(t)
 	u.data = filepath.Join(u.home, ".local", "share", "keelson") // the default
 	u.before = traces(t, u.data)
-	script := strings.Join(transcript.Commands(t, filepath.Join("..", "..", "..", "docs", "node.md")), "")
-	transcript.Contains(t, u.Script(t, t.TempDir(), script), "keelson-node ", "docker.io/library/hello:v1 ", "\nkeelson ")
+	var blocks []string
+	for _, page := range []string{"node.md", "node-network.md"} {
+		blocks = append(blocks, transcript.Commands(t, filepath.Join("..", "..", "..", "docs", page))...)
+	}
+	transcript.Contains(t, u.Script(t, t.TempDir(), strings.Join(blocks, "")), "keelson-node ", "docker.io/library/hello:v1 ", "\nkeelson ")
 }
 
 // TestLongManyNodesPage runs the commands of docs/many-nodes.md.
