@@ -77,6 +77,7 @@ var typedBy = map[string]string{
 	"guest.md":              "TestGuestPage",
 	"images.md":             "TestLongImagesPage",
 	"install.md":            "TestEveryCommandOfThePages",
+	"install-host.md":       "TestEveryCommandOfThePages",
 	"many-nodes.md":         "TestLongManyNodesPage",
 	"metrics.md":            "TestEveryCommandOfThePages",
 	"monitoring.md":         "TestLongMonitoringPage",

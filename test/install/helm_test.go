@@ -265,8 +265,8 @@ func TestChartIsTheBase(t *testing.T) {
 			"console: {enabled: true, publicURLs: [\"https://keelson.example.com\"]}",
 		},
 		"with machines in Pods": {
-			documented(t, installPage, "pods/kustomization.yaml"),
-			"image: {repository: images.example/keelson, tag: v1}\n" + documented(t, installPage, "pods.yaml"),
+			documented(t, podsPage, "pods/kustomization.yaml"),
+			"image: {repository: images.example/keelson, tag: v1}\n" + documented(t, podsPage, "pods.yaml"),
 		},
 		"with all kinds": {allSwitchedOn, valueSets["all kinds"]},
 		"with the component for metrics": {

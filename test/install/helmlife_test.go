@@ -18,8 +18,8 @@ func TestLongHelm(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])
-	c.write(t, "values.yaml")
-	c.write(t, "namespaces.yaml")
+	c.write(t, installPage, "values.yaml")
+	c.write(t, installPage, "namespaces.yaml")
 	for _, step := range []struct {
 		name string
 		run  func(*testing.T, *world, checkout)
@@ -46,7 +46,7 @@ func (w *world) replicas(t *testing.T) string {
 }
 
 func upgradedByHelm(t *testing.T, w *world, c checkout) {
-	c.types(t, helmSection, 0)
+	c.types(t, installPage, helmSection, 0)
 	if got, want := w.replicas(t), image+" 3 3"; got != want {
 		t.Errorf("after the upgrade: %s, want %s", got, want)
 	}
@@ -72,7 +72,7 @@ func uninstalledByHelm(t *testing.T, w *world, c checkout) {
 func namespacedByHelm(t *testing.T, w *world, c checkout) {
 	w.namespace(t, "team-a")
 	w.namespace(t, "team-b")
-	c.types(t, helmSection, 1)
+	c.types(t, installPage, helmSection, 1)
 	for _, namespace := range []string{"team-a", "team-b"} {
 		w.kubectl(t, "get", "rolebinding", "keelson-manager-work", "--namespace", namespace)
 	}
@@ -90,7 +90,7 @@ func namespacedByHelm(t *testing.T, w *world, c checkout) {
 // selects Services by label, and the port of their endpoints by name.
 func monitoredByHelm(t *testing.T, w *world, c checkout) {
 	defineOperator(t, w.admin)
-	c.types(t, helmSection, 2)
+	c.types(t, installPage, helmSection, 2)
 	get := func(words ...string) string {
 		return w.kubectl(t, append([]string{"get", "--namespace", home}, words...)...)
 	}
@@ -118,7 +118,7 @@ func monitoredByHelm(t *testing.T, w *world, c checkout) {
 // onAHost runs the second manager, for machines and clusters, next to one in the cluster that
 // excludes them but has the webhook: a Cluster becomes ready, and so does its Kubeconfig.
 func onAHost(t *testing.T, w *world, c checkout) {
-	c.write(t, "host.yaml")
+	c.write(t, hostPage, "host.yaml")
 	if out, err := helm(t, w.Env["KUBECONFIG"], "upgrade", "keelson", chart, "--namespace", home, "--wait",
 		"--values", filepath.Join(c.dir, "values.yaml"), "--values", filepath.Join(c.dir, "host.yaml")); err != nil {
 		t.Fatalf("%s%v", out, err)
@@ -128,8 +128,8 @@ func onAHost(t *testing.T, w *world, c checkout) {
 	g := w.newGate(t)
 	inside := w.startInstalled(t, "inside", w.kubeconfigOf(t, g, home, account), webhook)
 	inside.AwaitReady(t)
-	c.types(t, hostSection, 0)
-	c.types(t, hostSection, 1)
+	c.types(t, hostPage, hostSection, 0)
+	c.types(t, hostPage, hostSection, 1)
 	const onHost = "keelson-host"
 	stop := w.runManager(t, managerOf(t, hostSection, 2, filepath.Join(c.dir, onHost+".kubeconfig")))
 
@@ -162,7 +162,7 @@ func TestLongManagerInSomeNamespaces(t *testing.T) {
 	c := newCheckout(t, "KUBECONFIG="+w.Env["KUBECONFIG"])
 	w.namespace(t, "team-a")
 	w.namespace(t, "team-b")
-	c.types(t, namespacesSection, 0)
+	c.types(t, hostPage, namespacesSection, 0)
 	kubeconfig := w.kubeconfigOf(t, w.newGate(t), "team-a", "keelson")
 	stop := w.runManager(t, managerOf(t, namespacesSection, 1, kubeconfig))
 	w.kubectl(t, "create", "--namespace", "team-b", "-f", "../../examples/manifests/foo.yaml")

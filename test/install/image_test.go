@@ -28,11 +28,11 @@ func TestLongImage(t *testing.T) {
 	images := newRegistry(t)
 	e := newEngine(t, images)
 	c := newCheckout(t, e.variables()...)
-	c.types(t, imageSection, 0)
+	c.types(t, installPage, imageSection, 0)
 	if diff := cmp.Diff([]string{kubeImage, image}, images.pushed()); diff != "" {
 		t.Errorf("images in the registry (-want +got):\n%s", diff)
 	}
-	transcript.Contains(t, c.types(t, imageSection, 1), "Client Version: v1.")
+	transcript.Contains(t, c.types(t, installPage, imageSection, 1), "Client Version: v1.")
 	if got, want := e.run(t, "docker", "inspect", "--format", "{{.Config.User}} {{.Config.Entrypoint}} {{len .RootFS.Layers}}", image), "65532:65532 [/keelson] 2\n"; got != want {
 		t.Errorf("image is %q, want %q", got, want)
 	}

@@ -54,7 +54,7 @@ func dryRun(t *testing.T, w *world, _ checkout) {
 
 func installed(t *testing.T, w *world, c checkout) {
 	// Its Pods are admitted, and the simulated nodes report them as running.
-	transcript.Contains(t, c.types(t, kubectlSection, 0), "deployment.apps/keelson-manager serverside-applied", "successfully rolled out")
+	transcript.Contains(t, c.types(t, installPage, kubectlSection, 0), "deployment.apps/keelson-manager serverside-applied", "successfully rolled out")
 	if got := w.kubectl(t, "get", "deployment", "keelson-manager", "--namespace", home, "-o", "jsonpath={.spec.template.spec.containers[*].image}"); got != image {
 		t.Errorf("the image is %s, want %s", got, image)
 	}
@@ -131,7 +131,7 @@ func installedAgain(t *testing.T, w *world, c checkout) {
 			"-o", `jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.generation}{"\n"}{end}`)
 	}
 	before := versions()
-	c.types(t, kubectlSection, 0)
+	c.types(t, installPage, kubectlSection, 0)
 	typed(t, c.dir, c.env, commands(t, upgradePage, upgradeSection, 0))
 	typed(t, c.dir, c.env, commands(t, operationsPage, admissionSection, 0))
 	if diff := cmp.Diff(before, versions()); diff != "" {
@@ -201,9 +201,9 @@ func elsewhere(t *testing.T, w *world, _ checkout) {
 	w.kubectl(t, "delete", "namespace", "my-keelson")
 }
 
-// onAnEngine is the overlay of docs/install.md for machines of a Docker engine.
+// onAnEngine is the overlay of docs/install-docker.md.
 func onAnEngine(t *testing.T, w *world, _ checkout) {
-	rendered := w.kustomize(t, overlayIn(t, documented(t, installPage, "docker/kustomization.yaml")))
+	rendered := w.kustomize(t, overlayIn(t, documented(t, dockerPage, "docker/kustomization.yaml")))
 	transcript.Contains(t, rendered, "- --controllers=virtualmachine\n", "- --vm-driver=docker\n")
 	w.apply(t, rendered, "--dry-run=server", "--validate=strict", "--force-conflicts")
 }

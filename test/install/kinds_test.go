@@ -122,7 +122,7 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 			granted: []map[string]string{byDefault, forVirtualMachines},
 		},
 		{
-			name: "VirtualMachines in Pods", kustomization: documented(t, installPage, "pods/kustomization.yaml"), values: documented(t, installPage, "pods.yaml"),
+			name: "VirtualMachines in Pods", kustomization: documented(t, podsPage, "pods/kustomization.yaml"), values: documented(t, podsPage, "pods.yaml"),
 			controllers: "crontab foo kubeconfig sampleresource virtualmachine", webhooks: "crontabs kubeconfigs virtualmachines", refused: "clusters",
 			granted: []map[string]string{byDefault, forVirtualMachines, forDriverPod},
 		},
@@ -142,7 +142,7 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 			granted: []map[string]string{byDefault},
 		},
 		{
-			name: "some kinds on a host by Helm", values: documented(t, installPage, "host.yaml"),
+			name: "some kinds on a host by Helm", values: documented(t, hostPage, "host.yaml"),
 			controllers: "crontab foo sampleresource", webhooks: "crontabs",
 			granted: []map[string]string{without(byDefault, "kubeconfigs"), {"in keelson-system: secrets": "create"}},
 		},
@@ -183,16 +183,16 @@ func TestLongKindsOfAnInstallation(t *testing.T) {
 	}
 }
 
-// The examples of docs/install.md for a Docker engine give the Pod a directory for its state, the
+// The examples of docs/install-docker.md give the Pod a directory for its state, the
 // certificate, and network access to the engine. The example with a claim replaces the volume.
 func TestLongMachinesOfADockerEngine(t *testing.T) {
 	t.Parallel()
 	shell := world{Shell: transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}}
-	overlay := documented(t, installPage, "docker/kustomization.yaml")
-	_, chart := rendered(t, "keelson", home, documented(t, installPage, "docker.yaml"))
-	claim := regexp.MustCompile("(?s)```yaml\n(- patch: .*?)```").FindStringSubmatch(readPage(t, installPage))
+	overlay := documented(t, dockerPage, "docker/kustomization.yaml")
+	_, chart := rendered(t, "keelson", home, documented(t, dockerPage, "docker.yaml"))
+	claim := regexp.MustCompile("(?s)```yaml\n(- patch: .*?)```").FindStringSubmatch(readPage(t, dockerPage))
 	if claim == nil {
-		t.Fatal("docs/install.md shows no patch with a claim")
+		t.Fatal("docs/install-docker.md shows no patch with a claim")
 	}
 	const inPod, inMemory = ".spec.template.spec", `tmp {"sizeLimit":"64Mi"}  state {}  docker  docker-client `
 	for name, tt := range map[string]struct {

@@ -17,12 +17,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
-// Sections of docs/install.md with commands.
+// Sections of docs/install.md and docs/install-host.md with commands.
 const (
 	imageSection      = "The images"
 	kubectlSection    = "With kubectl"
 	helmSection       = "With Helm"
-	hostSection       = "What works inside a Pod, and what does not"
+	hostSection       = "For machines and clusters on a host"
 	namespacesSection = "In some namespaces only"
 )
 
@@ -47,6 +47,9 @@ const (
 // Pages whose commands the tests run.
 const (
 	installPage    = "install.md"
+	hostPage       = "install-host.md"
+	podsPage       = "install-pods.md"
+	dockerPage     = "install-docker.md"
 	operationsPage = "operations.md"
 	backupPage     = "backup.md"
 	upgradePage    = "upgrade.md"
@@ -61,7 +64,8 @@ const (
 // TestLongBackup of test/e2e/life.
 func TestEveryCommandOfThePages(t *testing.T) {
 	for page, want := range map[string]map[string]int{
-		installPage:    {imageSection: 2, kubectlSection: 1, helmSection: 3, hostSection: 3, namespacesSection: 2},
+		installPage:    {imageSection: 2, kubectlSection: 1, helmSection: 3},
+		hostPage:       {hostSection: 3, namespacesSection: 2},
 		operationsPage: {admissionSection: 1, etcdSection: 1},
 		backupPage:     {instanceSection: 2, objectsSection: 2},
 		upgradePage:    {upgradeSection: 1},
@@ -116,10 +120,10 @@ func commands(t *testing.T, page, section string, i int) string {
 	return blocks[i]
 }
 
-// managerOf returns the manager command of a block, with another kubeconfig.
+// managerOf returns the manager command of a block of docs/install-host.md, with another kubeconfig.
 func managerOf(t *testing.T, section string, i int, kubeconfig string) []string {
 	t.Helper()
-	words := strings.Fields(strings.ReplaceAll(commands(t, installPage, section, i), "\\\n", " "))
+	words := strings.Fields(strings.ReplaceAll(commands(t, hostPage, section, i), "\\\n", " "))
 	at := slices.Index(words, "--kubeconfig")
 	if !slices.Equal(words[:2], []string{"keelson", "manager"}) || at < 0 {
 		t.Fatalf("%q is not a manager with a kubeconfig", words)
@@ -194,10 +198,10 @@ func (c checkout) copy(t *testing.T, file string) {
 	}
 }
 
-// types runs a command block of docs/install.md and returns its output.
-func (c checkout) types(t *testing.T, section string, i int) string {
+// types runs a command block of a page about the installation and returns its output.
+func (c checkout) types(t *testing.T, page, section string, i int) string {
 	t.Helper()
-	return typed(t, c.dir, c.env, commands(t, installPage, section, i))
+	return typed(t, c.dir, c.env, commands(t, page, section, i))
 }
 
 // typed runs a command block and returns its output.
@@ -214,10 +218,10 @@ func typed(t *testing.T, dir string, env []string, block string) string {
 	return string(out)
 }
 
-// write writes a file from docs/install.md.
-func (c checkout) write(t *testing.T, file string) {
+// write writes a file from a page about the installation.
+func (c checkout) write(t *testing.T, page, file string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(documented(t, installPage, file)), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(c.dir, file), []byte(documented(t, page, file)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -57,7 +57,7 @@ func (p *pods) forward(ctx context.Context, pod *corev1.Pod, port int32) (net.Co
 		HTTPClient: p.http, Subprotocols: []string{channels}, CompressionMode: websocket.CompressionDisabled,
 	})
 	if response != nil && response.StatusCode == http.StatusForbidden {
-		return nil, fmt.Errorf("the manager may not get and create pods/portforward in the namespace %s; see docs/install.md", pod.Namespace)
+		return nil, fmt.Errorf("the manager may not get and create pods/portforward in the namespace %s; see docs/install-pods.md", pod.Namespace)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("forward a port of the Pod %s: %w", pod.Name, err)

@@ -32,7 +32,7 @@ func (p *pods) log(ctx context.Context, pod *corev1.Pod, tail int, follow bool) 
 	log, err := p.rest.Get().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("log").
 		VersionedParams(options, scheme.ParameterCodec).Stream(ctx)
 	if apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("the manager may not get pods/log in the namespace %s; see docs/install.md", pod.Namespace)
+		return nil, fmt.Errorf("the manager may not get pods/log in the namespace %s; see docs/install-pods.md", pod.Namespace)
 	}
 	return log, err
 }
