@@ -63,6 +63,7 @@ var typedBy = map[string]string{
 	"ci.md":                 "TestLongCIPage",
 	"cluster.md":            "TestLongClusterPage",
 	"cluster-access.md":     "TestLongClusterPage",
+	"cluster-nodes.md":      "TestLongClusterPage",
 	"cluster-snapshots.md":  "TestLongClusterPage",
 	"cluster-stop.md":       "TestLongClusterPage",
 	"cluster-upgrade.md":    "TestLongClusterPage",

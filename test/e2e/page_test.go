@@ -18,7 +18,7 @@ func TestLongClusterPage(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "cluster.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"cluster.md", "cluster-upgrade.md", "cluster-stop.md", "cluster-snapshots.md", "cluster-access.md", "engines.md"} {
+	for _, page := range []string{"cluster.md", "cluster-nodes.md", "cluster-upgrade.md", "cluster-stop.md", "cluster-snapshots.md", "cluster-access.md", "engines.md"} {
 		s.types(t, page, dir)
 	}
 	s.kubectl(t, "delete", "cluster", "demo", "taken-over")
