@@ -58,7 +58,7 @@ func TestContentsOfThePages(t *testing.T) {
 // typedBy has the tests that run the commands of the pages, by page. A page without a test has a
 // reason instead.
 var typedBy = map[string]string{
-	"access.md":             "TestAccessPage",
+	"access-api.md":         "TestAccessPage",
 	"backup.md":             "TestEveryCommandOfThePages",
 	"ci.md":                 "TestLongCIPage",
 	"cluster.md":            "TestLongClusterPage",

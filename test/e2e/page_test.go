@@ -45,7 +45,7 @@ func TestLongDisksPage(t *testing.T) {
 
 func TestAccessPage(t *testing.T) {
 	needQEMU(t)
-	followPage(t, "access.md")
+	followPage(t, "access-api.md")
 }
 
 func TestGuestPage(t *testing.T) {
