@@ -28,7 +28,7 @@ func TestPages(t *testing.T) {
 			reasons: 30},
 		{page: "cluster-snapshots.md", conditions: "../clusterprovisioner/v1alpha1/clustersnapshotconditions.go", kinds: []string{"ClusterSnapshot"}, reasons: 7},
 		{page: "images.md", conditions: "../virtualmachine/v1alpha1/imageconditions.go", kinds: []string{"VirtualMachineImage"}, reasons: 6},
-		{page: "disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6},
+		{page: "virtual-disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6},
 		{page: "snapshots.md", conditions: "../virtualmachine/v1alpha1/machinesnapshotconditions.go", kinds: []string{"VirtualMachineSnapshot"}, reasons: 6},
 		{page: "virtualmachinesets.md", conditions: "../virtualmachine/v1alpha1/virtualmachinesetconditions.go", kinds: []string{"VirtualMachineSet"}, reasons: 11},
 		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},

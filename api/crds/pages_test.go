@@ -92,6 +92,7 @@ var typedBy = map[string]string{
 	"security.md":           "TestSecurityPage",
 	"sleep.md":              "TestSleepPage",
 	"snapshots.md":          "TestLongSnapshotsPage",
+	"snapshots-fork.md":     "TestLongSnapshotsPage",
 	"team.md":               "TestLongTeamPage",
 	"tutorial-clusters.md":  "TestLongTutorialClusters",
 	"tutorial-machine.md":   "TestLongTutorialMachine",
@@ -99,6 +100,7 @@ var typedBy = map[string]string{
 	"uninstall.md":          "TestEveryCommandOfThePages",
 	"upgrade.md":            "TestEveryCommandOfThePages",
 	"virtualmachine.md":     "TestVirtualMachinePage",
+	"virtual-disks.md":      "TestLongDisksPage",
 	"virtual-networks.md":   "TestLongVirtualNetworksPage",
 	"virtualmachinesets.md": "TestLongVirtualMachineSetsPage",
 }

@@ -23,7 +23,7 @@ type remedy struct {
 var reasonTables = []struct{ file, heading, plural string }{
 	{"virtualmachine.md", "Conditions", "virtualmachines"},
 	{"disks.md", "When a change does not complete", "virtualmachines"},
-	{"disks.md", "VirtualDisks", "virtualdisks"},
+	{"virtual-disks.md", "Conditions", "virtualdisks"},
 	{"images.md", "Conditions", "virtualmachineimages"},
 	{"snapshots.md", "Conditions", "virtualmachinesnapshots"},
 	{"virtualmachinesets.md", "Conditions", "virtualmachinesets"},

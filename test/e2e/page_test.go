@@ -39,7 +39,7 @@ func TestVirtualMachinePage(t *testing.T) {
 
 func TestLongDisksPage(t *testing.T) {
 	needQEMU(t)
-	s := followPage(t, "disks.md")
+	s := followPage(t, "disks.md", "virtual-disks.md")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }
 
@@ -77,7 +77,7 @@ func TestSleepPage(t *testing.T) {
 
 func TestLongSnapshotsPage(t *testing.T) {
 	needQEMU(t)
-	s := followPage(t, "snapshots.md")
+	s := followPage(t, "snapshots.md", "snapshots-fork.md")
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }
 
@@ -92,12 +92,14 @@ func TestSecurityPage(t *testing.T) {
 	s.kubectl(t, "apply", "-f", manifest("foo.yaml")) // newSession needs an object at the end
 }
 
-// followPage runs the commands of a page in a new namespace.
-func followPage(t *testing.T, page string) session {
+// followPage runs the commands of pages, one after the other, in a new namespace.
+func followPage(t *testing.T, pages ...string) session {
 	t.Helper()
 	t.Parallel()
-	s := newSession(t)
-	s.types(t, page, t.TempDir())
+	s, dir := newSession(t), t.TempDir()
+	for _, page := range pages {
+		s.types(t, page, dir)
+	}
 	return s
 }
 

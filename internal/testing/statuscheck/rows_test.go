@@ -62,7 +62,8 @@ func documentedRows(t *testing.T) []row {
 				}
 			}
 		}
-		if ready == 0 && page != "cluster.md" { // its table has one row for several statuses
+		// The table of Cluster has one row for several statuses, disks.md another condition of machines.
+		if ready == 0 && page != "cluster.md" && page != "disks.md" {
 			t.Errorf("%s has no row of Ready", page)
 		}
 	}
