@@ -108,7 +108,7 @@ func TestManifestsOfThePages(t *testing.T) {
 			}
 		}
 	}
-	if found < 30 {
+	if found < 20 {
 		t.Errorf("only %d manifests were found", found)
 	}
 }
