@@ -5,5 +5,5 @@ import "embed"
 
 // Pages are the pages that have tables of reasons.
 //
-//go:embed virtualmachine.md disks.md virtual-disks.md images.md snapshots.md virtualmachinesets.md crontab.md cluster.md cluster-snapshots.md foo.md sampleresource.md
+//go:embed virtualmachine-conditions.md disks.md virtual-disks.md images.md snapshots.md virtualmachinesets.md crontab.md cluster.md cluster-snapshots.md foo.md sampleresource.md
 var Pages embed.FS

@@ -31,7 +31,7 @@ func TestPages(t *testing.T) {
 		{page: "virtual-disks.md", conditions: "../virtualmachine/v1alpha1/virtualdiskconditions.go", kinds: []string{"VirtualDisk"}, reasons: 6},
 		{page: "snapshots.md", conditions: "../virtualmachine/v1alpha1/machinesnapshotconditions.go", kinds: []string{"VirtualMachineSnapshot"}, reasons: 6},
 		{page: "virtualmachinesets.md", conditions: "../virtualmachine/v1alpha1/virtualmachinesetconditions.go", kinds: []string{"VirtualMachineSet"}, reasons: 11},
-		{page: "virtualmachine.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
+		{page: "virtualmachine-conditions.md", conditions: "../virtualmachine/v1alpha1/conditions.go", kinds: []string{"VirtualMachine"},
 			reasons: 30},
 	} {
 		t.Run(tt.page, func(t *testing.T) {

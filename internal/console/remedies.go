@@ -21,7 +21,7 @@ type remedy struct {
 
 // reasonTables are the sections with a table of reasons, and their kinds.
 var reasonTables = []struct{ file, heading, plural string }{
-	{"virtualmachine.md", "Conditions", "virtualmachines"},
+	{"virtualmachine-conditions.md", "Conditions", "virtualmachines"},
 	{"disks.md", "When a change does not complete", "virtualmachines"},
 	{"virtual-disks.md", "Conditions", "virtualdisks"},
 	{"images.md", "Conditions", "virtualmachineimages"},

@@ -39,6 +39,6 @@
 // daylight saving. The times depend neither on the time of the call nor on earlier runs, so they
 // survive restarts without state.
 //
-// docs/crontab-schedules.md is the user documentation. docs/internals/schedules.md has more examples
+// docs/crontab-schedules.md and docs/crontab-times.md are the user documentation. docs/internals/schedules.md has more examples
 // and a comparison with other implementations. The tests of this package verify both.
 package cron

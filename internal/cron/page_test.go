@@ -17,7 +17,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the tables of the pages; a number in a cell asks for that many runs")
 
 const (
-	userPage      = "../../docs/crontab-schedules.md"
+	schedulesPage = "../../docs/crontab-schedules.md"
+	timesPage     = "../../docs/crontab-times.md"
 	internalsPage = "../../docs/internals/schedules.md"
 )
 
@@ -37,12 +38,12 @@ var (
 	runPattern     = regexp.MustCompile(`\d\d:\d\d`)
 )
 
-// TestSchedulesPages verifies every table of runs and every table of errors in
-// docs/crontab-schedules.md and docs/internals/schedules.md. A table of runs follows a line "After
+// TestSchedulesPages verifies every table of runs and every table of errors in docs/crontab-schedules.md,
+// docs/crontab-times.md and docs/internals/schedules.md. A table of runs follows a line "After
 // TIME in ZONE, with `option: value`:" and has the column schedule, and one or more of runs, Once,
 // Literal and starts.
 func TestSchedulesPages(t *testing.T) {
-	for page, rows := range map[string]int{userPage: 17, internalsPage: 20} {
+	for page, rows := range map[string]int{schedulesPage: 6, timesPage: 7, internalsPage: 20} {
 		t.Run(filepath.Base(page), func(t *testing.T) { checkSchedulesPage(t, page, rows) })
 	}
 }

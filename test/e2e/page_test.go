@@ -34,7 +34,7 @@ func TestSchedulesPage(t *testing.T) { followPage(t, "crontab-schedules.md") }
 
 func TestVirtualMachinePage(t *testing.T) {
 	needQEMU(t)
-	followPage(t, "virtualmachine.md")
+	followPage(t, "virtualmachine.md", "virtualmachine-conditions.md")
 }
 
 func TestLongDisksPage(t *testing.T) {

@@ -15,9 +15,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the output of the commands of the page")
 
-// TestNextOfPage types the commands of docs/crontab-schedules.md with a manifest that is not applied.
+// TestNextOfPage types the commands of docs/crontab-times.md with a manifest that is not applied.
 func TestNextOfPage(t *testing.T) {
-	const path = "../../../docs/crontab-schedules.md"
+	const path = "../../../docs/crontab-times.md"
 	page, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
