@@ -17,7 +17,7 @@ func TestRemedies(t *testing.T) {
 		{Plural: "virtualmachines", Condition: "Ready", Reason: "ImageMissing", Text: "there is no VirtualMachineImage (docs/images.md) or VirtualMachineSnapshot (docs/snapshots.md) with the name in `image`, or the machine may not use it (docs/snapshots-fork.md#in-another-namespace): create or allow it", Page: "docs/virtualmachine-conditions.md#conditions"},
 		{Plural: "virtualmachines", Condition: "DisksReady", Reason: "DiskInUse", Text: "another machine uses the VirtualDisk: remove it from `spec.disks` there, or delete that machine", Page: "docs/disks.md#when-a-change-does-not-complete"},
 		{Plural: "clusters", Condition: "Provisioned", Reason: "VersionNotAvailable", Text: "fix the spec according to the message", Page: "docs/cluster.md#conditions"},
-		{Plural: "clusters", Condition: "NodesReady", Reason: "NodesNotReady", Text: "the message has the node and the cause; retried every 10 s", Page: "docs/cluster.md#conditions"},
+		{Plural: "clusters", Condition: "NodesReady", Reason: "NodesNotReady", Text: "the message shows the node and the cause; retried every 10 s", Page: "docs/cluster.md#conditions"},
 		{Plural: "clusters", Condition: "EtcdHealthy", Reason: "EtcdAlarm", Text: "etcd rejects writes or has detected corruption; see the remedy (docs/operations.md#when-etcd-is-full)", Page: "docs/cluster.md#conditions"},
 		{Plural: "clustersnapshots", Condition: "Ready", Reason: "ClusterMissing", Text: "there is no such Cluster: create it, or delete the ClusterSnapshot", Page: "docs/cluster-snapshots.md#conditions"},
 		{Plural: "crontabs", Condition: "LastRunSucceeded", Reason: "NoRunFinished", Text: "no run has finished", Page: "docs/crontab.md#conditions"},
