@@ -9,6 +9,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-dev/keelson/internal/cron"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -49,6 +51,8 @@ func TestCronTabAccepted(t *testing.T) {
 		{"what kubectl writes into templates", "", `{"schedule":"@daily","jobTemplate":{"metadata":{"name":"x","creationTimestamp":null,"labels":{"a":"b"}},"spec":{"template":{"metadata":{"creationTimestamp":null},"spec":{` + podJSON + `}}}}}`},
 		{"two variables of a name, as a Job has it", "", `{"schedule":"@daily","jobTemplate":{"restartPolicy":"OnFailure","containers":[{"name":"a","image":"b","env":[{"name":"x","value":"1"},{"name":"x","value":"2"}]}]}}`},
 		{"several schedules", "", `{"schedules":["@daily","0 12 * * *"],` + shortTemplate + `}`},
+		{"parameters", "", `{"schedule":"@daily","parameters":[{"name":"region","default":"us","enum":["us","eu"]},{"name":"_Note2","description":"why"}],` + shortTemplate + `}`},
+		{"a run with values", "", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"region":"eu","ticket":"a=b"},"parameters":[{"name":"region","enum":["","eu"]},{"name":"ticket","required":true}],` + shortTemplate + `}`},
 		{"everything", "", `{"schedule":"H H(0-5) * * MON-FRI","timeZone":"America/Argentina/Buenos_Aires","daylightSaving":"Literal","jitter":"30s",` +
 			`"notBefore":"2026-01-01T00:00:00Z","notAfter":"2027-01-01T00:00:00Z","excludeDates":["2026-12-24/2027-01-01","2026-02-28"],"suspend":true,` +
 			`"startingDeadlineSeconds":10,"missedRuns":"All","maxMissedRuns":100,"concurrencyPolicy":"Queue","maxConcurrency":2,` +
@@ -59,6 +63,31 @@ func TestCronTabAccepted(t *testing.T) {
 				t.Errorf("it was refused: %v", err)
 			}
 		})
+	}
+}
+
+// The values of an earlier run forbid no change of the parameters, and the next run needs values that fit.
+func TestCronTabParametersChange(t *testing.T) {
+	client, err := dynamic.NewForConfig(env.Config(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cronTabs := client.Resource(resources["CronTab"]).Namespace(env.Namespace(t))
+	object := newObject(t, "CronTab", "", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":"b"},"parameters":[{"name":"a"}],`+shortTemplate+`}`)
+	if object, err = cronTabs.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	patch := func(spec string) error {
+		_, err := cronTabs.Patch(t.Context(), object.GetName(), types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
+		return err
+	}
+	if err := patch(`{"parameters":[{"name":"other","required":true}]}`); err != nil {
+		t.Errorf("other parameters: %v", err)
+	}
+	refusal(t, patch(`{"runRequestedAt":"2026-01-02T00:00:00Z"}`), "spec.runParameters", "must be one of spec.parameters")
+	refusal(t, patch(`{"runParameters":{"a":"c"}}`), "spec.runParameters", "must be one of spec.parameters")
+	if err := patch(`{"runRequestedAt":"2026-01-02T00:00:00Z","runParameters":{"a":null,"other":"c"}}`); err != nil {
+		t.Errorf("the next run: %v", err)
 	}
 }
 
@@ -85,6 +114,17 @@ func TestCronTabRefused(t *testing.T) {
 		{"negative jitter", `{"jitter":"-1s"}`, "spec.jitter", "should match"},
 		{"a jitter longer than a day", `{"jitter":"24h1s"}`, "spec.jitter", "must be at most 24h"},
 		{"a jitter without a unit", `{"jitter":30}`, "spec.jitter", "must be of type string"},
+		{"a parameter that is no variable", `{"parameters":[{"name":"a-b"}]}`, "spec.parameters[0].name", "should match"},
+		{"two parameters of a name", `{"parameters":[{"name":"a"},{"name":"a"}]}`, "spec.parameters[1]", "Duplicate"},
+		{"a default that is not in the enum", `{"parameters":[{"name":"a","default":"x","enum":["y"]}]}`, "spec.parameters[0].default", "must be one of enum"},
+		{"no default, which is not in the enum", `{"parameters":[{"name":"a","enum":["y"]}]}`, "spec.parameters[0].default", "enum must have the empty string"},
+		{"a default for what is required", `{"parameters":[{"name":"a","required":true,"default":"x"}]}`, "spec.parameters[0].default", "a required parameter has no default"},
+		{"scheduled runs without a value", `{"schedule":"@daily","parameters":[{"name":"a","required":true}],` + shortTemplate + `}`, "spec.parameters", "give it a default instead"},
+		{"a value of nothing", `{"runParameters":{"a":"b"}}`, "spec.runParameters", "must be one of spec.parameters"},
+		{"a value of an unknown parameter", `{"runParameters":{"b":"c"},"parameters":[{"name":"a"}]}`, "spec.runParameters", "must be one of spec.parameters"},
+		{"a value that is not allowed", `{"runParameters":{"a":"c"},"parameters":[{"name":"a","default":"b","enum":["b"]}]}`, "spec.runParameters", "one of the enum"},
+		{"a run without a value", `{"runRequestedAt":"2026-01-01T00:00:00Z","parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
+		{"a run with an empty value", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":""},"parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
 		{"a template of nothing", `{"jobTemplate":{}}`, "spec.jobTemplate.containers", "Required"},
 		{"a pod without containers", `{"jobTemplate":{"restartPolicy":"Never"}}`, "spec.jobTemplate.containers", "Required"},
 		{"a pod with a list of none", `{"jobTemplate":{"restartPolicy":"Never","containers":[]}}`, "spec.jobTemplate.containers", "at least 1"},

@@ -208,6 +208,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationstablev1.FinishedRunApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("JobTemplate"):
 		return &applyconfigurationstablev1.JobTemplateApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("Parameter"):
+		return &applyconfigurationstablev1.ParameterApplyConfiguration{}
 
 	}
 	return nil

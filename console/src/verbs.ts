@@ -57,9 +57,9 @@ function clusterVerbs(object: Obj, now: Date): Verb[] {
   ];
 }
 
-/** The patch that requests a run of a CronTab for a time. */
+/** The patch that requests a run of a CronTab for a time, with the defaults of its parameters. */
 export function runAt(time: Date): object {
-  return { spec: { runRequestedAt: inSeconds(time) } };
+  return { spec: { runRequestedAt: inSeconds(time), runParameters: null } };
 }
 
 function inSeconds(time: Date): string {

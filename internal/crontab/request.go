@@ -33,7 +33,7 @@ func OpenRequest(cronTab *stablev1.CronTab) time.Time {
 func Obstacle(cronTab *stablev1.CronTab) string {
 	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
 	if ready != nil && ready.Status == metav1.ConditionFalse &&
-		slices.Contains([]string{stablev1.ReasonJobNameTaken, stablev1.ReasonJobRejected, stablev1.ReasonJobWriteFailed}, ready.Reason) {
+		slices.Contains([]string{stablev1.ReasonJobNameTaken, stablev1.ReasonJobRejected, stablev1.ReasonInvalidParameters, stablev1.ReasonJobWriteFailed}, ready.Reason) {
 		return ready.Message
 	}
 	var all []string

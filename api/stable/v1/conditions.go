@@ -4,6 +4,9 @@ package v1
 // spec.runRequestedAt that requested the run.
 const RunRequestedAtAnnotation = "crontab.stable.example.com/run-requested-at"
 
+// ParametersAnnotation of a Job has the values of spec.parameters in its run, as JSON.
+const ParametersAnnotation = "crontab.stable.example.com/parameters"
+
 // TTLAnnotation of a Job holds the ttlSecondsAfterFinished of its template until the
 // run is recorded in the status of the CronTab; then it becomes the Job's own.
 const TTLAnnotation = "crontab.stable.example.com/ttl-seconds-after-finished"
@@ -59,6 +62,10 @@ const (
 	// ReasonJobRejected: the API rejected the Job; the message has the cause. It is
 	// retried. Change the template, or the policy or quota that rejected it.
 	ReasonJobRejected = "JobRejected"
+	// ReasonInvalidParameters: a run on demand has a parameter that spec.parameters does not
+	// have or allow, or none for one that is required; or a container sets the variable of
+	// a parameter.
+	ReasonInvalidParameters = "InvalidParameters"
 	// ReasonJobWriteFailed: the Job could not be created; it is retried.
 	ReasonJobWriteFailed = "JobWriteFailed"
 	// ReasonNoRunFinished: LastRunSucceeded; no run has finished yet.

@@ -29,6 +29,9 @@ import (
 // +kubebuilder:validation:XValidation:rule="has(self.spec.jobTemplate) || !has(self.spec.schedule) && !has(self.spec.schedules)",fieldPath=".spec.jobTemplate",message="a schedule needs a jobTemplate: a JobTemplateSpec as in a CronJob, or the spec of a pod"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.maxConcurrency) || !has(self.spec.concurrencyPolicy) || self.spec.concurrencyPolicy != 'Replace'",fieldPath=".spec.maxConcurrency",message="cannot be combined with concurrencyPolicy Replace, which has one run at a time"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.notBefore) || !has(self.spec.notAfter) || self.spec.notBefore <= self.spec.notAfter",fieldPath=".spec.notAfter",message="must not be before notBefore"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.parameters) || !has(self.spec.schedule) && !has(self.spec.schedules) || self.spec.parameters.all(p, !has(p.required) || !p.required)",fieldPath=".spec.parameters",message="scheduled runs have the defaults, so no parameter can be required beside a schedule: give it a default instead"
+// +kubebuilder:validation:XValidation:rule="oldSelf.optMap(o, o.spec.?runRequestedAt == self.spec.?runRequestedAt && o.spec.?runParameters == self.spec.?runParameters).orValue(false) || !has(self.spec.runParameters) || self.spec.runParameters.all(k, has(self.spec.parameters) && self.spec.parameters.exists(p, p.name == k && (!has(p.enum) || self.spec.runParameters[k] in p.enum)))",optionalOldSelf=true,fieldPath=".spec.runParameters",message="each name must be one of spec.parameters, and each value one of the enum of that parameter"
+// +kubebuilder:validation:XValidation:rule="oldSelf.optMap(o, o.spec.?runRequestedAt == self.spec.?runRequestedAt && o.spec.?runParameters == self.spec.?runParameters).orValue(false) || !has(self.spec.runRequestedAt) || !has(self.spec.parameters) || self.spec.parameters.all(p, !has(p.required) || !p.required || has(self.spec.runParameters) && p.name in self.spec.runParameters && self.spec.runParameters[p.name] != '')",optionalOldSelf=true,fieldPath=".spec.runParameters",message="a run on demand needs a value for each required parameter of spec.parameters"
 
 // CronTab creates Jobs on a schedule. A CronJob manifest becomes a CronTab manifest by
 // changing apiVersion and kind.
@@ -187,6 +190,12 @@ type CronTabSpec struct {
 	// +optional
 	RunRequestedAt *metav1.Time `json:"runRequestedAt,omitempty"`
 
+	// Values of the parameters for the run that runRequestedAt requests, by name. They
+	// stay until the next request sets others. All other runs have the defaults.
+	// +optional
+	// +kubebuilder:validation:MaxProperties=32
+	RunParameters map[string]ParameterValue `json:"runParameters,omitempty"`
+
 	// Deadline in seconds for starting a run after its time. A run that could not start
 	// in time counts as missed and is never started. The default is no deadline.
 	// +optional
@@ -232,6 +241,14 @@ type CronTabSpec struct {
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
+
+	// Parameters of a run: environment variables of all its containers. Those of the
+	// template may refer to them.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Parameters []Parameter `json:"parameters,omitempty"`
 
 	// Template of the Job of each run. Either a JobTemplateSpec as in a CronJob (metadata
 	// and spec), or, in short form, the spec of the Pod (containers, restartPolicy and so

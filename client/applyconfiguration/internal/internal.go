@@ -649,9 +649,22 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: notBefore
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: parameters
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.stable.v1.Parameter
+          elementRelationship: associative
+          keys:
+          - name
     - name: resumeRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: runParameters
+      type:
+        map:
+          elementType:
+            scalar: string
     - name: runRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -981,6 +994,28 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+- name: com.github.keelson-dev.keelson.api.stable.v1.Parameter
+  map:
+    fields:
+    - name: default
+      type:
+        scalar: string
+    - name: description
+      type:
+        scalar: string
+    - name: enum
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: name
+      type:
+        scalar: string
+      default: ""
+    - name: required
+      type:
+        scalar: boolean
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CDROM
   map:
     fields:

@@ -15,13 +15,16 @@ import (
 
 func TestUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
-		"trigger":             "takes one NAME",
-		"suspend":             "takes one or more NAMEs",
-		"resume":              "takes one or more NAMEs",
-		"next":                "takes one NAME",
-		"next a --count 0":    "--count=0: must be",
-		"next a --count 1001": "--count=1001: must be",
-		"list a":              "takes no argument",
+		"trigger":                       "takes one NAME",
+		"trigger a --set b":             "--set b: give each parameter once, as NAME=VALUE",
+		"trigger a --set =b":            "--set =b: give each",
+		"trigger a --set b=1 --set b=2": "--set b=2: give each",
+		"suspend":                       "takes one or more NAMEs",
+		"resume":                        "takes one or more NAMEs",
+		"next":                          "takes one NAME",
+		"next a --count 0":              "--count=0: must be",
+		"next a --count 1001":           "--count=1001: must be",
+		"list a":                        "takes no argument",
 	} {
 		_, err := harness.Execute(t, New(), strings.Fields(args)...)
 		if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
+	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/requests"
 )
@@ -25,15 +27,21 @@ const answerTimeout = 10 * time.Second
 
 func newTrigger(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
+	var set []string
 	cmd := &cobra.Command{
 		Use:   "trigger NAME",
 		Short: "Start a run of a CronTab now",
 		Long: `Start a run of a CronTab as soon as its concurrencyPolicy allows, also while it is suspended. One requested run
 can wait for that: the command fails if one does, or with --wait, waits until that run has started. With --wait
-the command also fails if the run does.`,
-		Example: `  keelson crontab trigger backup --wait`,
-		Args:    oneCronTab(),
+the command also fails if the run does. The run has the defaults of the parameters that --set does not name.`,
+		Example: `  keelson crontab trigger backup --wait
+  keelson crontab trigger report --set region=eu`,
+		Args: oneCronTab(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			values, err := parseValues(set)
+			if err != nil {
+				return err
+			}
 			c, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
@@ -42,7 +50,7 @@ the command also fails if the run does.`,
 			if waits.Wait {
 				timeout, progress = waits.Timeout, cmd.ErrOrStderr()
 			}
-			t := trigger{cronTabs: c, name: args[0], queues: waits.Wait}
+			t := trigger{cronTabs: c, name: args[0], values: values, queues: waits.Wait}
 			if err := object.Until(cmd.Context(), timeout, progress, t.request); err != nil {
 				return err
 			}
@@ -57,13 +65,31 @@ the command also fails if the run does.`,
 		},
 	}
 	waits.AddFlags(cmd.Flags(), "the run has finished")
+	cmd.Flags().StringArrayVar(&set, "set", nil, "value of a parameter of the run, as `NAME=VALUE`; may be repeated")
 	return cmd
+}
+
+// parseValues returns the values of parameters that are given as NAME=VALUE.
+func parseValues(pairs []string) (crontab.Values, error) {
+	var values crontab.Values
+	for _, pair := range pairs {
+		name, value, found := strings.Cut(pair, "=")
+		if _, twice := values[name]; !found || name == "" || twice {
+			return nil, usage.Errorf("--set %s: give each parameter once, as NAME=VALUE", pair)
+		}
+		if values == nil {
+			values = crontab.Values{}
+		}
+		values[name] = stablev1.ParameterValue(value)
+	}
+	return values, nil
 }
 
 // trigger requests a run of a CronTab.
 type trigger struct {
 	*cronTabs
-	name string
+	name   string
+	values crontab.Values
 	// queues means that it waits until an earlier requested run has started, however long that takes.
 	queues bool
 
@@ -97,7 +123,10 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 	}
 	before := cronTab.DeepCopy()
 	requested := crontab.NewRequest(cronTab, time.Now())
-	cronTab.Spec.RunRequestedAt = &requested
+	cronTab.Spec.RunRequestedAt, cronTab.Spec.RunParameters = &requested, t.values
+	if _, err := crontab.RequestedValues(&cronTab.Spec); err != nil {
+		return false, "", fmt.Errorf("CronTab %s/%s: %w; --set NAME=VALUE sets the value of a parameter", t.API.Namespace, t.name, err)
+	}
 	switch err := t.Patch(ctx, cronTab, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); {
 	case apierrors.IsConflict(err):
 		// Perhaps somebody else has requested a run.

@@ -48,6 +48,10 @@ func backup(change func(*stablev1.CronTab)) *stablev1.CronTab {
 	return cronTab
 }
 
+func withRegion(c *stablev1.CronTab) {
+	c.Spec.Parameters = []stablev1.Parameter{{Name: "region", Default: "us", Enum: []stablev1.ParameterValue{"us", "eu"}}}
+}
+
 // waitsFor makes a run requested at first wait for an active one.
 func waitsFor(job string) func(*stablev1.CronTab) {
 	return func(c *stablev1.CronTab) {
@@ -138,6 +142,7 @@ func TestTriggerAsksOnce(t *testing.T) {
 		name           string
 		cronTab        *stablev1.CronTab
 		queues, asks   bool
+		values         crontab.Values
 		line, obstacle string
 		err            string
 	}{
@@ -158,12 +163,16 @@ func TestTriggerAsksOnce(t *testing.T) {
 			waitsFor("backup-1")(c)
 			c.Status.Conditions = []metav1.Condition{{Type: stablev1.ConditionReady, Status: metav1.ConditionFalse, Reason: stablev1.ReasonJobRejected, Message: "Exceeded quota"}}
 		}), err: "has not started: Exceeded quota"},
+		{name: "with a value", cronTab: backup(withRegion), values: crontab.Values{"region": "eu"}, asks: true},
+		{name: "without a value, after a run with one", cronTab: backup(func(c *stablev1.CronTab) { withRegion(c); c.Spec.RunParameters = crontab.Values{"region": "eu"} }), asks: true},
+		{name: "a value that is not allowed", cronTab: backup(withRegion), values: crontab.Values{"region": "mars"},
+			err: `CronTab team/backup: the parameter "region" cannot be "mars", only "us", "eu"; --set NAME=VALUE sets`},
 		{name: "no template", cronTab: backup(func(c *stablev1.CronTab) { c.Spec.JobTemplate = nil }), err: "no spec.jobTemplate"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			newTrigger, api := newTriggers(t, interceptor.Funcs{}, test.cronTab)
 			trigger := newTrigger()
-			trigger.queues = test.queues
+			trigger.queues, trigger.values = test.queues, test.values
 			done, line, err := trigger.request(t.Context())
 			if done != test.asks || line != test.line || trigger.obstacle != test.obstacle {
 				t.Errorf("%v, %q, %q", done, line, trigger.obstacle)
@@ -178,6 +187,9 @@ func TestTriggerAsksOnce(t *testing.T) {
 			was, is := requests.Token(test.cronTab.Spec.RunRequestedAt), requests.Token(after.Spec.RunRequestedAt)
 			if (was != is) != test.asks || test.asks && is != trigger.requested {
 				t.Errorf("requested %q after %q", is, was)
+			}
+			if diff := cmp.Diff(test.values, crontab.Values(after.Spec.RunParameters)); test.asks && diff != "" {
+				t.Errorf("values (-want +got):\n%s", diff)
 			}
 		})
 	}

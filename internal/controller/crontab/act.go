@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -77,6 +78,11 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 	template, err := jobTemplate(cronTab)
 	if err == nil && template == nil {
 		err = errNoTemplate
+	}
+	if err == nil {
+		if conflicts := crontab.ParameterConflicts(&cronTab.Spec, &template.Spec.Template.Spec); len(conflicts) > 0 {
+			err = crontab.ParameterError(conflicts[0].Error())
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -152,6 +158,7 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	// The template may have been copied from a Job.
 	delete(job.Annotations, stablev1.RunRequestedAtAnnotation)
 	delete(job.Annotations, stablev1.TTLAnnotation)
+	delete(job.Annotations, stablev1.ParametersAnnotation)
 	scheduled := s.at.In(zone).Format(time.RFC3339)
 	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = scheduled
 	pod := &job.Spec.Template
@@ -160,6 +167,10 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, scheduled)
 	if s.manual {
 		job.Annotations[stablev1.RunRequestedAtAnnotation] = formatRequest(s.at)
+	}
+	if s.values != nil {
+		job.Annotations[stablev1.ParametersAnnotation] = string(mustMarshal(s.values))
+		s.values.AddTo(&pod.Spec)
 	}
 	if ttl := job.Spec.TTLSecondsAfterFinished; ttl != nil {
 		// Until the status records the run, the Job is the only proof of it and must not expire.

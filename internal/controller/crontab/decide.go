@@ -38,6 +38,8 @@ type pendingRun struct {
 	name   string
 	// due is when the run should start: the scheduled time plus jitter.
 	due time.Time
+	// values are those of the parameters.
+	values crontab.Values
 }
 
 // plan is the result of decide.
@@ -63,6 +65,8 @@ type plan struct {
 	// request is the time of the request that has no run yet; zero if there is none. replaced is the
 	// request that it took the place of before the run started.
 	request, replaced time.Time
+	// refused says why the run of that request cannot start, or is nil.
+	refused error
 	// queuedCount is the number of waiting runs, including start.
 	queuedCount int
 
@@ -229,7 +233,7 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 		p.queuedCount++
 	} else if p.queuedCount > 0 {
 		at := p.progress.queued[0]
-		next = &pendingRun{at: at, name: jobName(cronTab, at), due: seen.schedule.Due(at)}
+		next = &pendingRun{at: at, name: jobName(cronTab, at), due: seen.schedule.Due(at), values: crontab.Defaults(&cronTab.Spec)}
 	}
 	if next == nil {
 		return

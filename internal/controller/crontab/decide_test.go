@@ -312,6 +312,10 @@ func TestDecide(t *testing.T) {
 			want: decision{Blocked: "11:59:20 on demand", DecidedUntil: "11:59:00", LastScheduled: "11:59:00", Queued: 1, Next: "12:00:00", WakeAt: "12:00:00"},
 		},
 		{
+			name: "on demand with a value that does not fit, beside a scheduled run", cronTab: newCronTab(withParameters, withRequest("2026-03-04T11:59:20Z"), withValue("region", "mars")), now: "12:00:00",
+			want: decision{Start: "12:00:00", DecidedUntil: "12:00:00", LastScheduled: "11:59:00", Queue: []string{"12:00:00"}, Queued: 1, Next: "12:01:00", WakeAt: "12:01:00"},
+		},
+		{
 			name: "Jobs over the history limits are deleted", cronTab: newCronTab(), now: "11:59:30",
 			seen: func(c *stablev1.CronTab) observation {
 				var jobs []*batchv1.Job

@@ -95,7 +95,7 @@ func (p *plan) countFailures(cronTab *stablev1.CronTab, seen observation) {
 	p.stopped = len(s.failed) >= limit
 }
 
-// specHash returns the hash of the spec without runRequestedAt, also of an invalid one.
+// specHash returns the hash of the spec without a request, also of an invalid one.
 func (o observation) specHash(cronTab *stablev1.CronTab) string {
 	if o.schedule == nil {
 		return specHash(cronTab)
@@ -103,14 +103,14 @@ func (o observation) specHash(cronTab *stablev1.CronTab) string {
 	return o.schedule.specHash
 }
 
-// specHash identifies the spec of a CronTab except runRequestedAt: a run on demand is no change.
+// specHash identifies the spec of a CronTab except the request: a run on demand is no change.
 func specHash(cronTab *stablev1.CronTab) string {
 	template := []byte(cronTab.Annotations[cachedTemplateAnnotation])
 	if cronTab.Spec.JobTemplate != nil {
 		template = mustMarshal(cronTab.Spec.JobTemplate)
 	}
 	spec := cronTab.Spec
-	spec.RunRequestedAt, spec.JobTemplate = nil, nil
+	spec.RunRequestedAt, spec.RunParameters, spec.JobTemplate = nil, nil, nil
 	sum := sha256.Sum256(append(mustMarshal(spec), template...))
 	return hex.EncodeToString(sum[:8])
 }

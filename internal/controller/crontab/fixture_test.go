@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
@@ -329,6 +330,17 @@ func withRequest(text string) mutation {
 		if text != "" {
 			c.Spec.RunRequestedAt = &metav1.Time{Time: must(time.Parse(time.RFC3339, text))}
 		}
+	}
+}
+
+// withParameters adds the parameters region, which is us or eu, and note.
+func withParameters(c *stablev1.CronTab) {
+	c.Spec.Parameters = []stablev1.Parameter{{Name: "region", Default: "us", Enum: []stablev1.ParameterValue{"us", "eu"}}, {Name: "note"}}
+}
+
+func withValue(name, value string) mutation {
+	return func(c *stablev1.CronTab) {
+		c.Spec.RunParameters = crontab.Values{name: stablev1.ParameterValue(value)}
 	}
 }
 

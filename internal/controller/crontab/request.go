@@ -4,6 +4,7 @@ import (
 	"time"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/requests"
 )
 
@@ -19,7 +20,8 @@ func (p *plan) ignoreInheritedRequest(cronTab *stablev1.CronTab) {
 	}
 }
 
-// requestedRun returns the run on demand that has not started yet, or nil.
+// requestedRun returns the run on demand that has not started yet, or nil if there is none or
+// its parameters are invalid.
 func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendingRun {
 	at := requests.At(cronTab.Spec.RunRequestedAt)
 	if at.IsZero() || at.Equal(p.progress.lastManual) {
@@ -36,7 +38,13 @@ func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendin
 	if !seen.openRequest.IsZero() && !seen.openRequest.Equal(at) {
 		p.replaced = seen.openRequest
 	}
-	return &pendingRun{at: at, manual: true, name: manualJobName(cronTab, seen, at), due: at}
+	values, err := crontab.RequestedValues(&cronTab.Spec)
+	if err != nil {
+		// Scheduled runs do not wait until somebody corrects it.
+		p.refused = err
+		return nil
+	}
+	return &pendingRun{at: at, manual: true, name: manualJobName(cronTab, seen, at), due: at, values: values}
 }
 
 // manualJobName returns the name of the Job of a run on demand. It has the format of a scheduled

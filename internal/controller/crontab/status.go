@@ -107,6 +107,10 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 	if actErr != nil && p.start != nil {
 		return summarizeFailure(is, p.start, actErr)
 	}
+	if p.refused != nil {
+		return is(metav1.ConditionFalse, stablev1.ReasonInvalidParameters, "The run requested at %s does not start: %s. Correct spec.runParameters, or remove spec.runRequestedAt",
+			formatRequest(p.request), p.refused)
+	}
 	switch {
 	case seen.schedule.IsEmpty && !hasTemplate(cronTab):
 		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "Neither a schedule nor a jobTemplate is set, so nothing can run. Set spec.schedule and spec.jobTemplate")
@@ -139,6 +143,8 @@ func hadTimes(s *schedule, now time.Time) bool {
 
 func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) metav1.Condition, s *pendingRun, err error) metav1.Condition {
 	switch {
+	case errors.As(err, new(crontab.ParameterError)):
+		return is(metav1.ConditionFalse, stablev1.ReasonInvalidParameters, "No run starts: %s", err)
 	case errors.Is(err, kube.ErrNotOwned):
 		return is(metav1.ConditionFalse, stablev1.ReasonJobNameTaken,
 			"Job %q already exists but is not the Job of this run. The run starts when that Job is gone; delete it if it is not needed", s.name)
@@ -173,7 +179,7 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 	wake := p.wakeAt
 	switch {
 	case actErr == nil:
-	case errors.Is(actErr, kube.ErrNotOwned), errors.Is(actErr, errNoTemplate), kube.IsRejected(actErr):
+	case errors.Is(actErr, kube.ErrNotOwned), errors.Is(actErr, errNoTemplate), errors.As(actErr, new(crontab.ParameterError)), kube.IsRejected(actErr):
 		outcome.Err = nil
 		wake = earlier(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
 	default:

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -92,6 +93,16 @@ func TestConditions(t *testing.T) {
 		{
 			name: "Job rejected", cronTab: newCronTab(), now: "12:00:00", err: quota,
 			ready: [3]string{"False", "JobRejected", `The API server rejected Job "tick-1772625600": jobs.batch "tick-1" is forbidden: exceeded quota. Fix spec.jobTemplate, or the policy or quota that rejected it; the controller retries`},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
+		},
+		{
+			name: "a request with an unknown value, beside a scheduled run", cronTab: newCronTab(withParameters, withRequest("2026-03-04T11:59:20Z"), withValue("region", "mars")), now: "12:00:00",
+			ready: [3]string{"False", "InvalidParameters", `The run requested at 2026-03-04T11:59:20Z does not start: the parameter "region" cannot be "mars", only "us", "eu". Correct spec.runParameters, or remove spec.runRequestedAt`},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
+		},
+		{
+			name: "a container that sets the variable of a parameter", cronTab: newCronTab(withParameters), now: "12:00:00", err: crontab.ParameterError("it sets region"),
+			ready: [3]string{"False", "InvalidParameters", "No run starts: it sets region"},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{

@@ -31,7 +31,12 @@ const neverRuns = "The schedule has no future run. Check spec.schedule, spec.not
 // is stored without the webhook, its conditions and events report the same errors.
 func Validate(cronTab *stablev1.CronTab) field.ErrorList {
 	_, mistakes := crontab.New(cronTab)
-	return mistakes.Fields()
+	all := mistakes.Fields()
+	if template := cronTab.Spec.JobTemplate; template != nil {
+		full := template.JobTemplateSpec()
+		all = append(all, crontab.ParameterConflicts(&cronTab.Spec, &full.Spec.Template.Spec)...)
+	}
+	return all
 }
 
 // ValidateChange refuses a request that would take the place of one whose run has not started.
@@ -108,7 +113,7 @@ func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.Error
 func newDryRunJob(cronTab *stablev1.CronTab, at time.Time) *batchv1.Job {
 	full := cronTab.Spec.JobTemplate.JobTemplateSpec()
 	template := full.DeepCopy()
-	job := newJob(cronTab, template, &pendingRun{name: jobName(cronTab, at), at: at}, time.UTC)
+	job := newJob(cronTab, template, &pendingRun{name: jobName(cronTab, at), at: at, values: crontab.Defaults(&cronTab.Spec)}, time.UTC)
 	// A CronTab that is not stored yet has no UID.
 	job.OwnerReferences = nil
 	// Otherwise an invalid TTL would fail later, when the run is recorded.

@@ -63,6 +63,13 @@ func TestValidate(t *testing.T) {
 			`spec.schedules[1]: Invalid value: "* * * * 5-2": day of week "5-2", character 9: the range runs backwards; write the smaller value first, or two ranges: 5-6,0-2`,
 			`spec.excludeDates[0]: Invalid value: "2026-02-30": date "2026-02-30", character 1: must be a date such as 2026-12-24 or a range such as 2026-12-24/2027-01-01`,
 		}},
+		{"a container that sets the variable of a parameter", func(c *stablev1.CronTab) {
+			withParameters(c)
+			region := []corev1.EnvVar{{Name: "region"}}
+			c.Spec.JobTemplate = &stablev1.JobTemplate{PodSpec: corev1.PodSpec{InitContainers: []corev1.Container{{Name: "first", Env: region}}, Containers: []corev1.Container{{Name: "main"}}}}
+		}, []string{
+			`spec.parameters[0].name: Invalid value: "region": container first of spec.jobTemplate sets this variable itself. Remove it there, or rename the parameter`,
+		}},
 		{"unknown daylight saving rule", func(c *stablev1.CronTab) { c.Spec.DaylightSaving = "Never" }, []string{
 			`spec.daylightSaving: Invalid value: "Never": unknown daylight saving rule "Never"; must be Once or Literal`,
 		}},

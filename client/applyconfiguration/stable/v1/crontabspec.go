@@ -60,6 +60,9 @@ type CronTabSpecApplyConfiguration struct {
 	// run as soon as concurrencyPolicy allows, also while suspend is true. Removing the
 	// field withdraws a request whose run has not started.
 	RunRequestedAt *metav1.Time `json:"runRequestedAt,omitempty"`
+	// Values of the parameters for the run that runRequestedAt requests, by name. They
+	// stay until the next request sets others. All other runs have the defaults.
+	RunParameters map[string]stablev1.ParameterValue `json:"runParameters,omitempty"`
 	// Deadline in seconds for starting a run after its time. A run that could not start
 	// in time counts as missed and is never started. The default is no deadline.
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
@@ -81,6 +84,9 @@ type CronTabSpecApplyConfiguration struct {
 	SuccessfulJobsHistoryLimit *int32 `json:"successfulJobsHistoryLimit,omitempty"`
 	// Number of failed Jobs to keep; older ones are deleted.
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
+	// Parameters of a run: environment variables of all its containers. Those of the
+	// template may refer to them.
+	Parameters []ParameterApplyConfiguration `json:"parameters,omitempty"`
 	// Template of the Job of each run. Either a JobTemplateSpec as in a CronJob (metadata
 	// and spec), or, in short form, the spec of the Pod (containers, restartPolicy and so
 	// on). The restartPolicy is Never, the default, or OnFailure. kubectl explain job.spec
@@ -194,6 +200,20 @@ func (b *CronTabSpecApplyConfiguration) WithRunRequestedAt(value metav1.Time) *C
 	return b
 }
 
+// WithRunParameters puts the entries into the RunParameters field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, the entries provided by each call will be put on the RunParameters field,
+// overwriting an existing map entries in RunParameters field with the same key.
+func (b *CronTabSpecApplyConfiguration) WithRunParameters(entries map[string]stablev1.ParameterValue) *CronTabSpecApplyConfiguration {
+	if b.RunParameters == nil && len(entries) > 0 {
+		b.RunParameters = make(map[string]stablev1.ParameterValue, len(entries))
+	}
+	for k, v := range entries {
+		b.RunParameters[k] = v
+	}
+	return b
+}
+
 // WithStartingDeadlineSeconds sets the StartingDeadlineSeconds field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the StartingDeadlineSeconds field is set to the value of the last call.
@@ -247,6 +267,19 @@ func (b *CronTabSpecApplyConfiguration) WithSuccessfulJobsHistoryLimit(value int
 // If called multiple times, the FailedJobsHistoryLimit field is set to the value of the last call.
 func (b *CronTabSpecApplyConfiguration) WithFailedJobsHistoryLimit(value int32) *CronTabSpecApplyConfiguration {
 	b.FailedJobsHistoryLimit = &value
+	return b
+}
+
+// WithParameters adds the given value to the Parameters field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Parameters field.
+func (b *CronTabSpecApplyConfiguration) WithParameters(values ...*ParameterApplyConfiguration) *CronTabSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithParameters")
+		}
+		b.Parameters = append(b.Parameters, *values[i])
+	}
 	return b
 }
 
