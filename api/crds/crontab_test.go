@@ -66,27 +66,30 @@ func TestCronTabAccepted(t *testing.T) {
 	}
 }
 
-// The values of an earlier run forbid no change of the parameters, and the next run needs values that fit.
+// The values of a run that has started forbid no change of the parameters, and the next run needs values that fit.
 func TestCronTabParametersChange(t *testing.T) {
 	client, err := dynamic.NewForConfig(env.Config(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	cronTabs := client.Resource(resources["CronTab"]).Namespace(env.Namespace(t))
-	object := newObject(t, "CronTab", "", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":"b"},"parameters":[{"name":"a"}],`+shortTemplate+`}`)
+	object := newObject(t, "CronTab", "", `{"runRequestedAt":"2026-01-01T00:00:00.5Z","runParameters":{"a":"b"},"parameters":[{"name":"a"}],`+shortTemplate+`}`)
 	if object, err = cronTabs.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	patch := func(spec string) error {
-		_, err := cronTabs.Patch(t.Context(), object.GetName(), types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
+	patch := func(content string, subresources ...string) error {
+		_, err := cronTabs.Patch(t.Context(), object.GetName(), types.MergePatchType, []byte(content), metav1.PatchOptions{}, subresources...)
 		return err
 	}
-	if err := patch(`{"parameters":[{"name":"other","required":true}]}`); err != nil {
+	refusal(t, patch(`{"spec":{"parameters":[{"name":"other"}]}}`), "spec.runParameters", "must be one of spec.parameters")
+	if err := patch(`{"status":{"lastRunRequestedAt":"2026-01-01T00:00:00Z"}}`, "status"); err != nil {
+		t.Fatal(err)
+	}
+	if err := patch(`{"spec":{"parameters":[{"name":"other","required":true}]}}`); err != nil {
 		t.Errorf("other parameters: %v", err)
 	}
-	refusal(t, patch(`{"runRequestedAt":"2026-01-02T00:00:00Z"}`), "spec.runParameters", "must be one of spec.parameters")
-	refusal(t, patch(`{"runParameters":{"a":"c"}}`), "spec.runParameters", "must be one of spec.parameters")
-	if err := patch(`{"runRequestedAt":"2026-01-02T00:00:00Z","runParameters":{"a":null,"other":"c"}}`); err != nil {
+	refusal(t, patch(`{"spec":{"runRequestedAt":"2026-01-02T00:00:00Z"}}`), "spec.runParameters", "must be one of spec.parameters")
+	if err := patch(`{"spec":{"runRequestedAt":"2026-01-02T00:00:00Z","runParameters":{"a":null,"other":"c"}}}`); err != nil {
 		t.Errorf("the next run: %v", err)
 	}
 }
@@ -120,9 +123,9 @@ func TestCronTabRefused(t *testing.T) {
 		{"no default, which is not in the enum", `{"parameters":[{"name":"a","enum":["y"]}]}`, "spec.parameters[0].default", "enum must have the empty string"},
 		{"a default for what is required", `{"parameters":[{"name":"a","required":true,"default":"x"}]}`, "spec.parameters[0].default", "a required parameter has no default"},
 		{"scheduled runs without a value", `{"schedule":"@daily","parameters":[{"name":"a","required":true}],` + shortTemplate + `}`, "spec.parameters", "give it a default instead"},
-		{"a value of nothing", `{"runParameters":{"a":"b"}}`, "spec.runParameters", "must be one of spec.parameters"},
-		{"a value of an unknown parameter", `{"runParameters":{"b":"c"},"parameters":[{"name":"a"}]}`, "spec.runParameters", "must be one of spec.parameters"},
-		{"a value that is not allowed", `{"runParameters":{"a":"c"},"parameters":[{"name":"a","default":"b","enum":["b"]}]}`, "spec.runParameters", "one of the enum"},
+		{"a value of nothing", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":"b"}}`, "spec.runParameters", "must be one of spec.parameters"},
+		{"a value of an unknown parameter", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"b":"c"},"parameters":[{"name":"a"}]}`, "spec.runParameters", "must be one of spec.parameters"},
+		{"a value that is not allowed", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":"c"},"parameters":[{"name":"a","default":"b","enum":["b"]}]}`, "spec.runParameters", "one of the enum"},
 		{"a run without a value", `{"runRequestedAt":"2026-01-01T00:00:00Z","parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
 		{"a run with an empty value", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":""},"parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
 		{"a template of nothing", `{"jobTemplate":{}}`, "spec.jobTemplate.containers", "Required"},

@@ -1,7 +1,6 @@
 package crontab
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 
@@ -14,7 +13,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/crontab"
 )
 
-// A run on demand has its values, a scheduled one the defaults, and one whose values do not fit holds up no other.
+// A run on demand has its values, and a scheduled one the defaults.
 func TestParameters(t *testing.T) {
 	f := newFixture(t)
 	f.create(withParameters, func(c *stablev1.CronTab) {
@@ -42,20 +41,18 @@ func TestParameters(t *testing.T) {
 		f.update(withRequest(formatRequest(crontab.NewRequest(f.Object(), f.Clock.Now()).Time)), withValue(name, value))
 	}
 	note := corev1.EnvVar{Name: "note"}
+	expect(1, `{"note":"","region":"us"}`, note, corev1.EnvVar{Name: "region", Value: "us"})
 	ask("region", "eu")
-	expect(1, `{"note":"","region":"eu"}`, note, corev1.EnvVar{Name: "region", Value: "eu"})
+	expect(2, `{"note":"","region":"eu"}`, note, corev1.EnvVar{Name: "region", Value: "eu"})
 
-	// The CRD refuses a request that does not fit, but not a change of parameters while it waits.
-	f.update(withPolicy(stablev1.ForbidConcurrent))
+	// Without the webhook.
+	f.update(func(c *stablev1.CronTab) {
+		c.Spec.JobTemplate.Containers[0].Env = []corev1.EnvVar{{Name: "region", Value: "mars"}}
+	})
 	ask("note", "hello")
 	f.reconcileUntilStable()
-	f.update(withPolicy(stablev1.AllowConcurrent), func(c *stablev1.CronTab) { c.Spec.Parameters = c.Spec.Parameters[:1] })
-	f.reconcileUntilStable()
-	f.expectCondition(stablev1.ConditionReady, metav1.ConditionFalse, stablev1.ReasonInvalidParameters, fmt.Sprintf(`The run requested at %s does not start: `+
-		`there is no parameter "note" in spec.parameters: "region". Correct spec.runParameters, or remove spec.runRequestedAt`, formatRequest(crontab.OpenRequest(f.Object()))))
-	f.advanceToNextRun()
-	expect(2, `{"region":"us"}`, corev1.EnvVar{Name: "region", Value: "us"})
-	f.update(withValue("region", "eu"))
-	expect(3, `{"region":"eu"}`, corev1.EnvVar{Name: "region", Value: "eu"})
-	f.expectCondition(stablev1.ConditionReady, metav1.ConditionTrue, stablev1.ReasonScheduled, "The next run is scheduled")
+	f.expectCondition(stablev1.ConditionReady, metav1.ConditionFalse, stablev1.ReasonInvalidParameters, "No run starts: spec.parameters[0].name: Invalid value: "+
+		`"region": container main of spec.jobTemplate sets this variable itself. Remove it there, or rename the parameter`)
+	f.update(func(c *stablev1.CronTab) { c.Spec.JobTemplate.Containers[0].Env = nil })
+	expect(3, `{"note":"hello","region":"us"}`, corev1.EnvVar{Name: "note", Value: "hello"}, corev1.EnvVar{Name: "region", Value: "us"})
 }
