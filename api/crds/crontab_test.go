@@ -53,6 +53,7 @@ func TestCronTabAccepted(t *testing.T) {
 		{"several schedules", "", `{"schedules":["@daily","0 12 * * *"],` + shortTemplate + `}`},
 		{"parameters", "", `{"schedule":"@daily","parameters":[{"name":"region","default":"us","enum":["us","eu"]},{"name":"_Note2","description":"why"}],` + shortTemplate + `}`},
 		{"a run with values", "", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"region":"eu","ticket":"a=b"},"parameters":[{"name":"region","enum":["","eu"]},{"name":"ticket","required":true}],` + shortTemplate + `}`},
+		{"a backfill", "", `{"schedule":"@daily","backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"},` + shortTemplate + `}`},
 		{"everything", "", `{"schedule":"H H(0-5) * * MON-FRI","timeZone":"America/Argentina/Buenos_Aires","daylightSaving":"Literal","jitter":"30s",` +
 			`"notBefore":"2026-01-01T00:00:00Z","notAfter":"2027-01-01T00:00:00Z","excludeDates":["2026-12-24/2027-01-01","2026-02-28"],"suspend":true,` +
 			`"startingDeadlineSeconds":10,"missedRuns":"All","maxMissedRuns":100,"concurrencyPolicy":"Queue","maxConcurrency":2,` +
@@ -128,6 +129,9 @@ func TestCronTabRefused(t *testing.T) {
 		{"a value that is not allowed", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":"c"},"parameters":[{"name":"a","default":"b","enum":["b"]}]}`, "spec.runParameters", "one of the enum"},
 		{"a run without a value", `{"runRequestedAt":"2026-01-01T00:00:00Z","parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
 		{"a run with an empty value", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":""},"parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
+		{"a backfill that runs backwards", `{"schedule":"@daily","backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-02T00:00:00Z","to":"2026-01-01T00:00:00Z"},` + shortTemplate + `}`, "spec.backfill.to", "must not be before from"},
+		{"a backfill of nothing", `{"backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"},` + shortTemplate + `}`, "spec.backfill", "needs a schedule"},
+		{"a backfill with Replace", `{"schedule":"@daily","concurrencyPolicy":"Replace","backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"},` + shortTemplate + `}`, "spec.backfill", "cannot be combined with concurrencyPolicy Replace"},
 		{"a template of nothing", `{"jobTemplate":{}}`, "spec.jobTemplate.containers", "Required"},
 		{"a pod without containers", `{"jobTemplate":{"restartPolicy":"Never"}}`, "spec.jobTemplate.containers", "Required"},
 		{"a pod with a list of none", `{"jobTemplate":{"restartPolicy":"Never","containers":[]}}`, "spec.jobTemplate.containers", "at least 1"},

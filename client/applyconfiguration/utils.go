@@ -194,6 +194,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationsamplecontrollerv1alpha1.FooStatusApplyConfiguration{}
 
 		// Group=stable.example.com, Version=v1
+	case stablev1.SchemeGroupVersion.WithKind("Backfill"):
+		return &applyconfigurationstablev1.BackfillApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("BackfillStatus"):
+		return &applyconfigurationstablev1.BackfillStatusApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("CronTab"):
 		return &applyconfigurationstablev1.CronTabApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("CronTabSpec"):

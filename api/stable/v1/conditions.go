@@ -4,6 +4,10 @@ package v1
 // spec.runRequestedAt that requested the run.
 const RunRequestedAtAnnotation = "crontab.stable.example.com/run-requested-at"
 
+// BackfillRequestedAtAnnotation of the Job of a backfill has the value of
+// spec.backfill.requestedAt that requested it.
+const BackfillRequestedAtAnnotation = "crontab.stable.example.com/backfill-requested-at"
+
 // ParametersAnnotation of a Job has the values of spec.parameters in its run, as JSON.
 const ParametersAnnotation = "crontab.stable.example.com/parameters"
 
@@ -66,6 +70,8 @@ const (
 	// have or allow, or none for one that is required; or a container sets the variable of
 	// a parameter.
 	ReasonInvalidParameters = "InvalidParameters"
+	// ReasonInvalidBackfill: the range of spec.backfill has too many scheduled times.
+	ReasonInvalidBackfill = "InvalidBackfill"
 	// ReasonJobWriteFailed: the Job could not be created; it is retried.
 	ReasonJobWriteFailed = "JobWriteFailed"
 	// ReasonNoRunFinished: LastRunSucceeded; no run has finished yet.

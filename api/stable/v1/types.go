@@ -32,6 +32,8 @@ import (
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.parameters) || !has(self.spec.schedule) && !has(self.spec.schedules) || self.spec.parameters.all(p, !has(p.required) || !p.required)",fieldPath=".spec.parameters",message="scheduled runs have the defaults, so no parameter can be required beside a schedule: give it a default instead"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.runRequestedAt) || has(self.status) && has(self.status.lastRunRequestedAt) && (self.spec.runRequestedAt - self.status.lastRunRequestedAt).getSeconds() == 0 || !has(self.spec.runParameters) || self.spec.runParameters.all(k, has(self.spec.parameters) && self.spec.parameters.exists(p, p.name == k && (!has(p.enum) || self.spec.runParameters[k] in p.enum)))",fieldPath=".spec.runParameters",message="each name must be one of spec.parameters, and each value one of the enum of that parameter"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.runRequestedAt) || has(self.status) && has(self.status.lastRunRequestedAt) && (self.spec.runRequestedAt - self.status.lastRunRequestedAt).getSeconds() == 0 || !has(self.spec.parameters) || self.spec.parameters.all(p, !has(p.required) || !p.required || has(self.spec.runParameters) && p.name in self.spec.runParameters && self.spec.runParameters[p.name] != '')",fieldPath=".spec.runParameters",message="a run on demand needs a value for each required parameter of spec.parameters"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.backfill) || has(self.spec.schedule) || has(self.spec.schedules)",fieldPath=".spec.backfill",message="needs a schedule"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.backfill) || !has(self.spec.concurrencyPolicy) || self.spec.concurrencyPolicy != 'Replace'",fieldPath=".spec.backfill",message="cannot be combined with concurrencyPolicy Replace, which would delete its active run"
 
 // CronTab creates Jobs on a schedule. A CronJob manifest becomes a CronTab manifest by
 // changing apiVersion and kind.
@@ -196,6 +198,11 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:MaxProperties=32
 	RunParameters map[string]ParameterValue `json:"runParameters,omitempty"`
 
+	// Request to run scheduled times of the past, once. Removing the field cancels it;
+	// active runs continue.
+	// +optional
+	Backfill *Backfill `json:"backfill,omitempty"`
+
 	// Deadline in seconds for starting a run after its time. A run that could not start
 	// in time counts as missed and is never started. The default is no deadline.
 	// +optional
@@ -291,6 +298,10 @@ type CronTabStatus struct {
 	// +optional
 	MissedRuns int64 `json:"missedRuns,omitempty"`
 
+	// Progress of the last backfill.
+	// +optional
+	Backfill *BackfillStatus `json:"backfill,omitempty"`
+
 	// Runs that failed in a row, with spec.suspendAfterFailures.
 	// +optional
 	FailureStreak *FailureStreak `json:"failureStreak,omitempty"`
@@ -337,58 +348,4 @@ type CronTabList struct {
 
 	// The CronTabs.
 	Items []CronTab `json:"items"`
-}
-
-// RunResult is the result of a run: Succeeded or Failed.
-type RunResult string
-
-// The values of RunResult.
-const (
-	RunSucceeded RunResult = "Succeeded"
-	RunFailed    RunResult = "Failed"
-)
-
-// FinishedRun is a run whose Job has finished.
-type FinishedRun struct {
-	// Name of the Job. The Job may have been deleted since.
-	JobName string `json:"jobName"`
-
-	// Result of the run: Succeeded or Failed.
-	Result RunResult `json:"result"`
-
-	// Time at which the Job succeeded or failed.
-	FinishTime metav1.Time `json:"finishTime"`
-
-	// Reason of the failure according to the Job, such as BackoffLimitExceeded.
-	// +optional
-	Reason string `json:"reason,omitempty"`
-
-	// Exit code of the container that failed last. Unset if no container failed, or if
-	// its Pod was deleted first.
-	// +optional
-	ExitCode *int32 `json:"exitCode,omitempty"`
-}
-
-// FailureStreak has the runs that failed in a row.
-type FailureStreak struct {
-	// The failed runs, earliest first, up to spec.suspendAfterFailures.
-	// +optional
-	// +listType=map
-	// +listMapKey=jobName
-	Runs []FailedRun `json:"runs,omitempty"`
-
-	// Failures up to this time do not count: the last change of the spec.
-	Since metav1.Time `json:"since"`
-
-	// Hash of the spec without runRequestedAt. If it changes, the count starts again.
-	SpecHash string `json:"specHash"`
-}
-
-// FailedRun is a run whose Job has failed.
-type FailedRun struct {
-	// Name of the Job. The Job may have been deleted since.
-	JobName string `json:"jobName"`
-
-	// Time at which the Job failed.
-	FinishTime metav1.Time `json:"finishTime"`
 }

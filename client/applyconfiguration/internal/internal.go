@@ -589,6 +589,45 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: selector
       type:
         scalar: string
+- name: com.github.keelson-dev.keelson.api.stable.v1.Backfill
+  map:
+    fields:
+    - name: from
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: maxConcurrency
+      type:
+        scalar: numeric
+    - name: order
+      type:
+        scalar: string
+    - name: reprocess
+      type:
+        scalar: string
+    - name: requestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: to
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: com.github.keelson-dev.keelson.api.stable.v1.BackfillStatus
+  map:
+    fields:
+    - name: done
+      type:
+        scalar: numeric
+    - name: finishTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: reachedTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: requestedAt
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: total
+      type:
+        scalar: numeric
 - name: com.github.keelson-dev.keelson.api.stable.v1.CronTab
   map:
     fields:
@@ -613,6 +652,9 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.keelson-dev.keelson.api.stable.v1.CronTabSpec
   map:
     fields:
+    - name: backfill
+      type:
+        namedType: com.github.keelson-dev.keelson.api.stable.v1.Backfill
     - name: concurrencyPolicy
       type:
         scalar: string
@@ -701,6 +743,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: io.k8s.api.core.v1.ObjectReference
           elementRelationship: atomic
+    - name: backfill
+      type:
+        namedType: com.github.keelson-dev.keelson.api.stable.v1.BackfillStatus
     - name: conditions
       type:
         list:

@@ -19,12 +19,15 @@ func TestUsageErrors(t *testing.T) {
 		"trigger a --set b":             "--set b: give each parameter once, as NAME=VALUE",
 		"trigger a --set =b":            "--set =b: give each",
 		"trigger a --set b=1 --set b=2": "--set b=2: give each",
-		"suspend":                       "takes one or more NAMEs",
-		"resume":                        "takes one or more NAMEs",
-		"next":                          "takes one NAME",
-		"next a --count 0":              "--count=0: must be",
-		"next a --count 1001":           "--count=1001: must be",
-		"list a":                        "takes no argument",
+		"backfill a":                    "--from and --to are required",
+		"backfill a --from 1 --to 2 --reprocess some":    "--reprocess=some: must be none, failed or all",
+		"backfill a --from 1 --to 2 --max-concurrency 0": "--max-concurrency=0: must be",
+		"suspend":             "takes one or more NAMEs",
+		"resume":              "takes one or more NAMEs",
+		"next":                "takes one NAME",
+		"next a --count 0":    "--count=0: must be",
+		"next a --count 1001": "--count=1001: must be",
+		"list a":              "takes no argument",
 	} {
 		_, err := harness.Execute(t, New(), strings.Fields(args)...)
 		if wrong := (*usage.Error)(nil); !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {

@@ -79,9 +79,11 @@ func (n *next) run(cmd *cobra.Command, name string, now time.Time) error {
 	}
 	after := now
 	if n.from != "" && err == nil {
-		if after, err = parseFrom(n.from, zone); err != nil {
+		first, err := parseTime("from", n.from, zone)
+		if err != nil {
 			return err
 		}
+		after = first.Add(-time.Nanosecond)
 	}
 	title := fmt.Sprintf("CronTab %s/%s", cronTab.Namespace, cronTab.Name)
 	preview := crontab.NewPreview(cronTab, after, time.Date(9999, time.December, 31, 0, 0, 0, 0, time.UTC), n.count)
@@ -128,14 +130,14 @@ func (n *next) find(ctx context.Context, name string, stdin io.Reader, now time.
 	return cronTab, nil
 }
 
-// parseFrom returns the time before the first one that is asked for.
-func parseFrom(text string, zone *time.Location) (time.Time, error) {
+// parseTime returns the time that a flag has as text.
+func parseTime(flag, text string, zone *time.Location) (time.Time, error) {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
 		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
-			return at.Add(-time.Nanosecond), nil
+			return at, nil
 		}
 	}
-	return time.Time{}, usage.Errorf("--from=%s: must be a date such as 2026-12-24, or a time such as 2026-12-24T08:00 or 2026-12-24T08:00:00Z", text)
+	return time.Time{}, usage.Errorf("--%s=%s: must be a date such as 2026-12-24, or a time such as 2026-12-24T08:00 or 2026-12-24T08:00:00Z", flag, text)
 }
 
 // lines returns a line for each run, and to explain the others, for each group of times that do not run.

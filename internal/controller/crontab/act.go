@@ -88,7 +88,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 		return nil, err
 	}
 	job := newJob(cronTab, template, s, seen.zone())
-	started := run{name: s.name, at: s.at, manual: s.manual, phase: active, startTime: r.clock.Now()}
+	started := run{name: s.name, at: s.at, manual: s.manual, backfill: s.backfill, phase: active, startTime: r.clock.Now()}
 	st.expectCreation(started)
 	limited, cancel := context.WithTimeout(ctx, createTimeout)
 	err = r.client.Create(limited, job, client.FieldOwner(kube.FieldManager))
@@ -98,7 +98,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 		job, err = r.findExisting(ctx, cronTab, s)
 	} else if err == nil {
 		r.status.Created()
-		if !s.manual {
+		if s.isScheduled() {
 			startLag.Observe(kube.Seconds(s.due, r.clock.Now()))
 		}
 	}
@@ -125,10 +125,15 @@ func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab
 	case kube.IsLeftover(job, cronTab, kind.GroupKind()):
 		return nil, kube.ErrStale
 	}
-	if found := runOf(job); metav1.IsControlledBy(job, cronTab) && found.manual == s.manual && found.at.Equal(s.at) {
-		return job, nil
+	found := runOf(job)
+	switch {
+	case !metav1.IsControlledBy(job, cronTab) || found.manual != s.manual || !found.at.Equal(s.at):
+		return nil, kube.ErrNotOwned
+	case !found.backfill.Equal(s.backfill):
+		// The cache does not have it yet.
+		return nil, kube.ErrStale
 	}
-	return nil, kube.ErrNotOwned
+	return job, nil
 }
 
 // jobName returns the name of the Job of a run. The name is the lock that makes a run unique: the
@@ -159,6 +164,7 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	delete(job.Annotations, stablev1.RunRequestedAtAnnotation)
 	delete(job.Annotations, stablev1.TTLAnnotation)
 	delete(job.Annotations, stablev1.ParametersAnnotation)
+	delete(job.Annotations, stablev1.BackfillRequestedAtAnnotation)
 	scheduled := s.at.In(zone).Format(time.RFC3339)
 	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = scheduled
 	pod := &job.Spec.Template
@@ -167,6 +173,9 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	metav1.SetMetaDataAnnotation(&pod.ObjectMeta, batchv1.CronJobScheduledTimestampAnnotation, scheduled)
 	if s.manual {
 		job.Annotations[stablev1.RunRequestedAtAnnotation] = formatRequest(s.at)
+	}
+	if !s.backfill.IsZero() {
+		job.Annotations[stablev1.BackfillRequestedAtAnnotation] = formatRequest(s.backfill)
 	}
 	if s.values != nil {
 		job.Annotations[stablev1.ParametersAnnotation] = string(mustMarshal(s.values))

@@ -37,7 +37,9 @@ const (
 // yet is the only proof of it and stays; with suspendAfterFailures, also one whose end it does not record.
 func (p *plan) selectCleanup(cronTab *stablev1.CronTab, seen observation) {
 	isUncounted := !p.progress.streak.equal(seen.recorded.streak)
-	isOpen := func(r run) bool { return r.deleting || isUncounted || !seen.isRecorded(cronTab, r) }
+	isOpen := func(r run) bool {
+		return r.deleting || isUncounted || !seen.isRecorded(cronTab, r) || p.concernsBackfill(seen, r)
+	}
 	counts := cronTab.Spec.SuspendAfterFailures != nil
 	for _, r := range seen.runs {
 		if withheldTTL(r) != nil && !isOpen(r) && (!counts || r.phase != active) {
@@ -70,6 +72,9 @@ func (p *plan) keepDuringHandover(since time.Time) {
 
 // isRecorded reports whether the status in the API records a run, so that its Job may be deleted.
 func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
+	if !r.backfill.IsZero() {
+		return true // concernsBackfill knows better
+	}
 	if r.manual {
 		// After a newer request, this one is not started again.
 		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(requests.At(cronTab.Spec.RunRequestedAt))

@@ -297,7 +297,7 @@ func stripJob(object any) (any, error) {
 	if !kube.IsControlled(full, kind.GroupKind()) {
 		return slim, nil
 	}
-	for _, name := range []string{batchv1.CronJobScheduledTimestampAnnotation, stablev1.RunRequestedAtAnnotation, stablev1.TTLAnnotation} {
+	for _, name := range []string{batchv1.CronJobScheduledTimestampAnnotation, stablev1.RunRequestedAtAnnotation, stablev1.BackfillRequestedAtAnnotation, stablev1.TTLAnnotation} {
 		if value, found := full.Annotations[name]; found {
 			metav1.SetMetaDataAnnotation(&slim.ObjectMeta, name, value)
 		}

@@ -40,7 +40,12 @@ type pendingRun struct {
 	due time.Time
 	// values are those of the parameters.
 	values crontab.Values
+	// backfill is the request of the backfill that the run belongs to; zero if it belongs to none.
+	backfill time.Time
 }
+
+// isScheduled reports whether the schedule starts the run, not a request.
+func (s *pendingRun) isScheduled() bool { return !s.manual && s.backfill.IsZero() }
 
 // plan is the result of decide.
 type plan struct {
@@ -65,8 +70,10 @@ type plan struct {
 	// request is the time of the request that has no run yet; zero if there is none. replaced is the
 	// request that it took the place of before the run started.
 	request, replaced time.Time
-	// refused says why the run of that request cannot start, or is nil.
-	refused error
+	// refused is why a request cannot be obeyed, or nil.
+	refused *refusal
+	// backfill are the times of a backfill that has not finished according to the status; nil if there is none.
+	backfill *crontab.Backfill
 	// queuedCount is the number of waiting runs, including start.
 	queuedCount int
 
@@ -225,15 +232,19 @@ func (p *plan) countMissed(n int) {
 }
 
 // selectNextRun selects the next run, and decides whether it may start now. Runs on demand go
-// first.
+// first, those of a backfill last.
 func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 	p.queuedCount = len(p.progress.queued)
-	next := p.requestedRun(cronTab, seen)
-	if next != nil {
+	backfill, next := p.backfillRun(cronTab, seen), p.requestedRun(cronTab, seen)
+	switch {
+	case next != nil:
 		p.queuedCount++
-	} else if p.queuedCount > 0 {
+	case p.queuedCount > 0:
 		at := p.progress.queued[0]
 		next = &pendingRun{at: at, name: jobName(cronTab, at), due: seen.schedule.Due(at), values: crontab.Defaults(&cronTab.Spec)}
+	case backfill != nil:
+		next = backfill
+		p.queuedCount++
 	}
 	if next == nil {
 		return
@@ -257,8 +268,8 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 
 // scheduleWakeup sets the time of the next reconcile.
 func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
-	if p.start != nil && p.queuedCount > 1 {
-		// More runs are due.
+	if p.start != nil && (p.queuedCount > 1 || !p.start.backfill.IsZero()) {
+		// More runs are due, or perhaps more of a backfill can start.
 		p.wakeAt = earlier(p.wakeAt, p.now)
 	}
 	if waiting := longestWaiting(seen.runs); waiting != nil && seen.stuckAfter > 0 {
@@ -309,6 +320,6 @@ func (p plan) action() string {
 // isRoutine reports whether starting a run on time is the only action, so that the status can wait:
 // nobody needs the update, and it can be rebuilt if this process dies first.
 func (p plan) isRoutine() bool {
-	onTime := p.start != nil && !p.start.manual && p.now.Sub(p.start.due) <= maxLateness
+	onTime := p.start != nil && p.start.isScheduled() && p.now.Sub(p.start.due) <= maxLateness
 	return onTime && p.queuedCount == 1 && p.missed == 0 && !p.scheduleChanged && !p.cleanupOverdue
 }

@@ -25,6 +25,7 @@ type decision struct {
 	ScheduleChanged             bool
 	Stopped                     bool
 	Failed                      []string
+	Reached, Finished           string
 }
 
 func clockOf(t time.Time) string {
@@ -44,6 +45,8 @@ func startOf(s *pendingRun) string {
 		return ""
 	case s.manual:
 		return clockOf(s.at) + " on demand"
+	case !s.backfill.IsZero():
+		return clockOf(s.at) + " of the backfill"
 	}
 	return clockOf(s.at)
 }
@@ -54,6 +57,7 @@ func decisionOf(p plan) decision {
 		DecidedUntil: clockOf(p.progress.decidedUntil), LastScheduled: clockOf(p.progress.lastScheduled),
 		Queued: p.queuedCount, Missed: p.missed, Overflow: p.overflow,
 		Next: clockOf(p.next), WakeAt: clockOf(p.wakeAt), ScheduleChanged: p.scheduleChanged, Stopped: p.stopped,
+		Reached: clockOf(p.progress.backfill.reached), Finished: clockOf(p.progress.backfill.finished),
 	}
 	for _, r := range p.progress.streak.failed {
 		d.Failed = append(d.Failed, clockOf(r.finishTime))

@@ -110,7 +110,7 @@ func specHash(cronTab *stablev1.CronTab) string {
 		template = mustMarshal(cronTab.Spec.JobTemplate)
 	}
 	spec := cronTab.Spec
-	spec.RunRequestedAt, spec.RunParameters, spec.JobTemplate = nil, nil, nil
+	spec.RunRequestedAt, spec.RunParameters, spec.Backfill, spec.JobTemplate = nil, nil, nil, nil
 	sum := sha256.Sum256(append(mustMarshal(spec), template...))
 	return hex.EncodeToString(sum[:8])
 }

@@ -167,7 +167,7 @@ func TestSpecHash(t *testing.T) {
 	if a, b := specHash(full), specHash(slim); a != b {
 		t.Errorf("the hash is %s in the API and %s in the cache", a, b)
 	}
-	if a, b := specHash(full), specHash(newCronTab(withFailures(1), withRequest("2026-03-04T12:29:31Z"), withValue("region", "eu"))); a != b {
+	if a, b := specHash(full), specHash(newCronTab(withFailures(1), withRequest("2026-03-04T12:29:31Z"), withValue("region", "eu"), withBackfill())); a != b {
 		t.Errorf("the hash is %s without a request and %s with one", a, b)
 	}
 	other := newCronTab(withFailures(1), func(c *stablev1.CronTab) { c.Spec.JobTemplate.Containers[0].Image = "fixed" })

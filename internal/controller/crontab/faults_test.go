@@ -49,9 +49,19 @@ func (f *fixture) countCreations(since time.Time) *creationCounter {
 // expired TTL could.
 func (f *fixture) deleteRecordedJobs() {
 	f.Helper()
-	recorded := progressFromStatus(&f.Object().Status)
+	cronTab := f.Object()
+	recorded := progressFromStatus(&cronTab.Status)
 	for _, job := range f.jobs() {
-		if r := runOf(&job); !r.at.After(recorded.decidedUntil) && !slices.ContainsFunc(recorded.queued, r.at.Equal) {
+		r := runOf(&job)
+		if !r.backfill.IsZero() {
+			times, _ := newSchedule(cronTab)
+			backfill := must(times.NewBackfill(cronTab.Spec.Backfill))
+			if backfill.IsReached(r.at, recorded.backfill.reached) {
+				f.deleteJobNow(&job)
+			}
+			continue
+		}
+		if !r.at.After(recorded.decidedUntil) && !slices.ContainsFunc(recorded.queued, r.at.Equal) {
 			f.deleteJobNow(&job)
 		}
 	}

@@ -127,6 +127,8 @@ type run struct {
 	// at is the scheduled time, or for a manual run the requested time.
 	at     time.Time
 	manual bool
+	// backfill is the request of the backfill that the run belongs to; zero if it belongs to none.
+	backfill time.Time
 
 	phase runPhase
 	// finishTime is when the Job succeeded or failed, startTime when it started.
@@ -147,6 +149,7 @@ func runOf(job *batchv1.Job) run {
 		suspended: ptr.Deref(job.Spec.Suspend, false),
 		phase:     active,
 		startTime: job.CreationTimestamp.Time,
+		backfill:  parseTime(job.Annotations[stablev1.BackfillRequestedAtAnnotation]),
 	}
 	if job.Status.StartTime != nil {
 		r.startTime = job.Status.StartTime.Time
@@ -173,6 +176,9 @@ func runOf(job *batchv1.Job) run {
 	}
 	return r
 }
+
+// isScheduled reports whether the schedule started the run, not a request.
+func (r run) isScheduled() bool { return !r.manual && r.backfill.IsZero() }
 
 // parseTime parses the time in an annotation; zero if it is invalid.
 func parseTime(text string) time.Time {

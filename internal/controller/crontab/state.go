@@ -83,6 +83,8 @@ type progress struct {
 	missed int64
 	// streak is the runs that failed in a row.
 	streak streak
+	// backfill is the position in the last backfill.
+	backfill backfill
 }
 
 // progressFromStatus returns the progress that a status records.
@@ -94,6 +96,7 @@ func progressFromStatus(status *stablev1.CronTabStatus) progress {
 		lastManual:    fromMetaTime(status.LastRunRequestedAt),
 		missed:        status.MissedRuns,
 		streak:        streakFromStatus(status.FailureStreak),
+		backfill:      backfillFromStatus(status.Backfill),
 	}
 	for _, scheduled := range status.QueuedTimes {
 		p.queued = append(p.queued, scheduled.Time)
@@ -109,6 +112,7 @@ func (p progress) writeTo(status *stablev1.CronTabStatus) {
 	status.LastRunRequestedAt = toMetaTime(p.lastManual)
 	status.MissedRuns = p.missed
 	status.FailureStreak = p.streak.toStatus()
+	status.Backfill = p.backfill.toStatus(status.Backfill)
 	status.QueuedTimes = nil
 	for _, scheduled := range p.queued {
 		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(scheduled))
@@ -125,14 +129,18 @@ func (p progress) clone() progress {
 func (p progress) equal(other progress) bool {
 	return p.hash == other.hash && p.decidedUntil.Equal(other.decidedUntil) && slices.EqualFunc(p.queued, other.queued, time.Time.Equal) &&
 		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed &&
-		p.streak.equal(other.streak)
+		p.streak.equal(other.streak) && p.backfill.equal(other.backfill)
 }
 
 // afterStart returns the progress after the start of a run.
 func (p progress) afterStart(s *pendingRun) progress {
 	p = p.clone()
-	if s.manual {
+	switch {
+	case s.manual:
 		p.lastManual = s.at
+		return p
+	case !s.backfill.IsZero():
+		p.backfill.reached = s.at
 		return p
 	}
 	p.queued = slices.DeleteFunc(p.queued, s.at.Equal)
@@ -145,13 +153,13 @@ func (p progress) afterStart(s *pendingRun) progress {
 func (p progress) recoverFromJobs(runs []run) progress {
 	p = p.clone()
 	for i := range runs {
-		if r := &runs[i]; !r.manual && r.at.After(p.decidedUntil) {
+		if r := &runs[i]; r.isScheduled() && r.at.After(p.decidedUntil) {
 			p.decidedUntil = r.at
 		}
 	}
 	for i := range runs {
 		r := &runs[i]
-		if r.manual {
+		if !r.isScheduled() {
 			continue
 		}
 		if r.at.After(p.lastScheduled) {

@@ -34,6 +34,9 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 		actErr = nil // the run started; the error is about something else
 	}
 	progress.writeTo(&status)
+	if p.backfill != nil {
+		status.Backfill.Total, status.Backfill.Done = int32(p.backfill.Len()), int32(p.backfill.Done(progress.backfill.reached))
+	}
 	status.NextScheduleTime = toMetaTime(p.next)
 	status.Active = activeRefs(cronTab, runs)
 	status.LastSuccessfulTime = latestFinish(cronTab.Status.LastSuccessfulTime, runs, succeeded)
@@ -108,8 +111,7 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 		return summarizeFailure(is, p.start, actErr)
 	}
 	if p.refused != nil {
-		return is(metav1.ConditionFalse, stablev1.ReasonInvalidParameters, "The run requested at %s does not start: %s. Correct spec.runParameters, or remove spec.runRequestedAt",
-			formatRequest(p.request), p.refused)
+		return is(metav1.ConditionFalse, p.refused.reason, "%s", p.refused.message)
 	}
 	switch {
 	case seen.schedule.IsEmpty && !hasTemplate(cronTab):

@@ -101,6 +101,11 @@ func TestConditions(t *testing.T) {
 			valid: [3]string{"True", "Valid", "The schedule is valid"},
 		},
 		{
+			name: "a backfill of too many times", cronTab: newCronTab(withBackfill(func(b *stablev1.Backfill) { b.From = metav1.NewTime(at("11:00:00").AddDate(-1, 0, 0)) })), now: "11:59:30",
+			ready: [3]string{"False", "InvalidBackfill", "spec.backfill: the range has 525653 scheduled times, more than 10000: backfill a part of it at a time"},
+			valid: [3]string{"True", "Valid", "The schedule is valid"},
+		},
+		{
 			name: "a container that sets the variable of a parameter", cronTab: newCronTab(withParameters), now: "12:00:00", err: crontab.ParameterError("it sets region"),
 			ready: [3]string{"False", "InvalidParameters", "No run starts: it sets region"},
 			valid: [3]string{"True", "Valid", "The schedule is valid"},

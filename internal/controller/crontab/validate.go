@@ -30,8 +30,13 @@ const neverRuns = "The schedule has no future run. Check spec.schedule, spec.not
 // Validate returns all invalid fields of a CronTab that the CRD does not catch. If such a CronTab
 // is stored without the webhook, its conditions and events report the same errors.
 func Validate(cronTab *stablev1.CronTab) field.ErrorList {
-	_, mistakes := crontab.New(cronTab)
+	times, mistakes := crontab.New(cronTab)
 	all := mistakes.Fields()
+	if spec := cronTab.Spec.Backfill; spec != nil && times != nil {
+		if _, err := times.NewBackfill(spec); err != nil {
+			all = append(all, field.Invalid(field.NewPath("spec", "backfill", "to"), spec.To.UTC().Format(time.RFC3339), err.Error()))
+		}
+	}
 	if template := cronTab.Spec.JobTemplate; template != nil {
 		full := template.JobTemplateSpec()
 		all = append(all, crontab.ParameterConflicts(&cronTab.Spec, &full.Spec.Template.Spec)...)

@@ -70,6 +70,12 @@ func TestValidate(t *testing.T) {
 		}, []string{
 			`spec.parameters[0].name: Invalid value: "region": container first of spec.jobTemplate sets this variable itself. Remove it there, or rename the parameter`,
 		}},
+		{"a backfill of too many times", func(c *stablev1.CronTab) {
+			c.Spec.Schedule = "* * * * *"
+			withBackfill(func(b *stablev1.Backfill) { b.From = metav1.NewTime(at("11:53:00").AddDate(0, 0, -7)) })(c)
+		}, []string{
+			`spec.backfill.to: Invalid value: "2026-03-04T11:52:00Z": the range has 10080 scheduled times, more than 10000: backfill a part of it at a time`,
+		}},
 		{"unknown daylight saving rule", func(c *stablev1.CronTab) { c.Spec.DaylightSaving = "Never" }, []string{
 			`spec.daylightSaving: Invalid value: "Never": unknown daylight saving rule "Never"; must be Once or Literal`,
 		}},

@@ -63,6 +63,9 @@ type CronTabSpecApplyConfiguration struct {
 	// Values of the parameters for the run that runRequestedAt requests, by name. They
 	// stay until the next request sets others. All other runs have the defaults.
 	RunParameters map[string]stablev1.ParameterValue `json:"runParameters,omitempty"`
+	// Request to run scheduled times of the past, once. Removing the field cancels it;
+	// active runs continue.
+	Backfill *BackfillApplyConfiguration `json:"backfill,omitempty"`
 	// Deadline in seconds for starting a run after its time. A run that could not start
 	// in time counts as missed and is never started. The default is no deadline.
 	StartingDeadlineSeconds *int64 `json:"startingDeadlineSeconds,omitempty"`
@@ -211,6 +214,14 @@ func (b *CronTabSpecApplyConfiguration) WithRunParameters(entries map[string]sta
 	for k, v := range entries {
 		b.RunParameters[k] = v
 	}
+	return b
+}
+
+// WithBackfill sets the Backfill field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Backfill field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithBackfill(value *BackfillApplyConfiguration) *CronTabSpecApplyConfiguration {
+	b.Backfill = value
 	return b
 }
 

@@ -29,6 +29,8 @@ type CronTabStatusApplyConfiguration struct {
 	// Number of missed runs since the creation of the CronTab: runs that were due, were
 	// not started, and will not be started.
 	MissedRuns *int64 `json:"missedRuns,omitempty"`
+	// Progress of the last backfill.
+	Backfill *BackfillStatusApplyConfiguration `json:"backfill,omitempty"`
 	// Runs that failed in a row, with spec.suspendAfterFailures.
 	FailureStreak *FailureStreakApplyConfiguration `json:"failureStreak,omitempty"`
 	// Scheduled times of the queued runs, earliest first.
@@ -112,6 +114,14 @@ func (b *CronTabStatusApplyConfiguration) WithLastRunRequestedAt(value metav1.Ti
 // If called multiple times, the MissedRuns field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithMissedRuns(value int64) *CronTabStatusApplyConfiguration {
 	b.MissedRuns = &value
+	return b
+}
+
+// WithBackfill sets the Backfill field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Backfill field is set to the value of the last call.
+func (b *CronTabStatusApplyConfiguration) WithBackfill(value *BackfillStatusApplyConfiguration) *CronTabStatusApplyConfiguration {
+	b.Backfill = value
 	return b
 }
 
