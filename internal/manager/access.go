@@ -61,7 +61,7 @@ func (a *Access) AddFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&a.Address, "access-bind-address", a.Address,
 		"`host:port` of the access API of machines, for kube-apiserver only; 0 disables it")
 	fs.StringVar(&a.ServiceName, "access-service", a.ServiceName,
-		"name of the Service of the access API, which the leader makes lead to itself")
+		"name of the Service of the access API, which the leader points to itself")
 }
 
 func (a *Access) validate(selected []Controller, namespaces []string, wrong func(flag string, value any, why string, args ...any)) {

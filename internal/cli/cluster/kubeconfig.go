@@ -23,12 +23,11 @@ func newKubeconfig(flags *target.Flags) *cobra.Command {
 		Short: "Print the kubeconfig of a cluster, or merge it into yours",
 		Long: `Print the kubeconfig of the administrator of a cluster. It contains a private key: anybody who can read
 it has full access. With --merge, the command adds it to your kubeconfig as the context keelson-NAME,
-which becomes the current one: kubectl then works in the cluster, and keelson still with the API that has
-the Cluster.
+which becomes the current one: kubectl then uses the cluster, and keelson still the management API.
 
-With --via-proxy the kubeconfig leads to the API of the cluster through the API that has the Cluster,
-with your credentials for that one. It works from other hosts than that of the manager, and needs
-permission for clusters/proxy in the group access.cloudnative.tw.`,
+With --via-proxy the kubeconfig points to the API of the cluster through the management API, with your
+credentials there. It works from other hosts than the manager's, and needs permission for clusters/proxy in
+the group access.cloudnative.tw.`,
 		Example: `  keelson cluster kubeconfig demo > demo.kubeconfig
 
   keelson cluster kubeconfig demo --merge
@@ -67,7 +66,7 @@ permission for clusters/proxy in the group access.cloudnative.tw.`,
 		},
 	}
 	cmd.Flags().BoolVar(&merge, "merge", false, "add it to your kubeconfig, and make it the current context")
-	cmd.Flags().BoolVar(&viaProxy, "via-proxy", false, "reach the cluster through the API that has the Cluster, with your credentials for that one")
+	cmd.Flags().BoolVar(&viaProxy, "via-proxy", false, "reach the cluster through the management API, with your credentials there")
 	return cmd
 }
 

@@ -65,7 +65,7 @@ The result Refused means that objects are lost, or cannot be written after the u
 		},
 	}
 	cmd.Flags().StringVar(&r.version, "version", "", "Kubernetes `version` of the upgrade, such as v1.36.3 (default: that of new clusters)")
-	cmd.Flags().BoolVar(&r.viaProxy, "via-proxy", false, "reach both clusters through the API that has the Cluster, as keelson cluster kubeconfig --via-proxy")
+	cmd.Flags().BoolVar(&r.viaProxy, "via-proxy", false, "reach both clusters through the management API, as keelson cluster kubeconfig --via-proxy")
 	r.timeout = 10 * time.Minute
 	cmd.Flags().Var(usage.Positive(&r.timeout), "timeout", "longest time for the rehearsal")
 	cmd.Flags().StringVarP(&output, "output", "o", output, "text or json")

@@ -27,12 +27,12 @@ func newFork(flags *target.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fork NAME",
 		Short: "Clone a machine",
-		Long: `Make a new machine, or with --number several, with the spec of a machine and copies of its disks, as they are now
-or in a snapshot. Each boots with a name, an address and keys of its own. VirtualDisks stay with their machine.
+		Long: `Create a new machine, or with --number several, with the spec of a machine and copies of its disks, as they are now
+or in a snapshot. Each boots with its own name, address and keys. VirtualDisks stay with their machine.
 
 Without --snapshot, the command takes a snapshot and waits until the new machines have their disks. Then it deletes
-the snapshot. With --memory, or a snapshot with memory, the new machines do not boot: the programs of the machine go
-on in each of them. Only the default guest can do that.`,
+the snapshot. With --memory, or a snapshot with memory, the new machines do not boot: the programs of the machine
+resume in each of them. Only the default guest supports that.`,
 		Example: `  keelson vm fork web --name web-2 --wait
   keelson vm fork web --name web-3 --snapshot before
   keelson vm fork web --name worker --number 10 --memory`,
@@ -58,7 +58,7 @@ on in each of them. Only the default guest can do that.`,
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new machine")
 	cmd.Flags().IntVar(&number, "number", 1, "make this `number` of machines, and add -1, -2 and so on to the name")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot (default: one is taken)")
-	cmd.Flags().BoolVar(&memory, "memory", false, "the new machines go on with the memory of the machine instead of booting")
+	cmd.Flags().BoolVar(&memory, "memory", false, "the new machines resume with the memory of the machine instead of booting")
 	waits.AddFlags(cmd.Flags(), "the new machines are ready")
 	return cmd
 }
