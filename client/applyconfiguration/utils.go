@@ -74,6 +74,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.SecretKeyApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("Server"):
 		return &virtualmachinev1alpha1.ServerApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("Service"):
+		return &virtualmachinev1alpha1.ServiceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotDisk"):
 		return &virtualmachinev1alpha1.SnapshotDiskApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("SnapshotSchedule"):
@@ -110,6 +112,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &virtualmachinev1alpha1.VirtualMachineImageSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineImageStatus"):
 		return &virtualmachinev1alpha1.VirtualMachineImageStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachinePod"):
+		return &virtualmachinev1alpha1.VirtualMachinePodApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSet"):
 		return &virtualmachinev1alpha1.VirtualMachineSetApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("VirtualMachineSetSpec"):

@@ -17,7 +17,7 @@ export function MachineAccess({ object }: { object: Obj }) {
     <>
       <Reach object={object} />
       <Fold title={texts.usage.title} denied={may.usage}>{() => <Lazy load={() => import('./usage')} path={`${at}/usage`} />}</Fold>
-      {object.spec?.display?.type === 'vga' && (
+      {object.spec?.display?.type === 'VGA' && (
         <Fold title={texts.screen.title} denied={may.screen}>{() => <Lazy load={() => import('./screen')} namespace={namespace!} name={name} screenshot={`${at}/screenshot`} mayNot={may.screenshot} />}</Fold>
       )}
       <Fold title={texts.terminal} denied={may.console}>{() => <Lazy load={() => import('./terminal')} namespace={namespace!} name={name} />}</Fold>

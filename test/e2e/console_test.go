@@ -52,7 +52,7 @@ func TestLongAccessConsoleScreen(t *testing.T) {
 	needQEMU(t)
 	s := newSession(t)
 	s.Stdin = `{apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: desktop}, spec: {
-resource: {cpu: 1, memory: 256Mi, rootDisk: 64Mi}, image: {empty: true, agent: false}, firmware: uefi, display: {type: vga}}}`
+resource: {cpu: 1, memory: 256Mi, rootDisk: 64Mi}, image: {empty: true, agent: false}, firmware: UEFI, display: {type: VGA}}}`
 	s.kubectl(t, "create", "-f", "-")
 	s.Stdin = ""
 	s.wait(t, "condition=Created", "vm/desktop")

@@ -19,7 +19,7 @@ const shop = `
   resource: {cpu: 1, memory: 256Mi}, disks: [{name: data, virtualDisk: orders}]}}
 ---
 {apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: desktop}, spec: {
-  resource: {cpu: 1, memory: 256Mi, rootDisk: 64Mi}, image: {empty: true, agent: false}, firmware: uefi, display: {type: vga}}}
+  resource: {cpu: 1, memory: 256Mi, rootDisk: 64Mi}, image: {empty: true, agent: false}, firmware: UEFI, display: {type: VGA}}}
 ---
 {apiVersion: cloudnative.tw/v1alpha1, kind: VirtualMachine, metadata: {name: old}, spec: {resource: {cpu: 1, memory: 256Mi}, action: stopped}}
 ---

@@ -64,13 +64,13 @@ func TestDisksOfMachine(t *testing.T) {
 	}
 
 	s.kubectl(t, "patch", "vm/store", "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)
-	s.untilField(t, "vm/store", "{.status.server.state}", "stopped")
+	s.untilField(t, "vm/store", "{.status.server.state}", "Stopped")
 	s.kubectl(t, "patch", "vm/store", "--type", "merge", "-p", `{"spec":{"action":"active"}}`)
 	s.wait(t, "condition=Ready", "vm/store")
 	says("boots on the disk: 2")
 
 	s.kubectl(t, "patch", "vm/store", "--type", "merge", "-p", `{"spec":{"action":"stopped","disks":null}}`)
-	s.untilField(t, "vm/store", "{.status.server.state}", "stopped")
+	s.untilField(t, "vm/store", "{.status.server.state}", "Stopped")
 	s.wait(t, "condition=DisksReady", "vm/store")
 	kept := filepath.Join(filepath.Dir(filepath.Dir(folder)), "retained", s.namespace, "store", uid+".data.qcow2")
 	if _, err := os.Stat(kept); err != nil {

@@ -7,7 +7,7 @@ import (
 )
 
 const servedMachine = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: served}\n" +
-	"spec: {driver: fake, service: true, ports: [{name: http, port: 80}]}\n"
+	"spec: {driver: fake, service: {}, ports: [{name: http, port: 80}]}\n"
 
 // A machine has a Service that comes and goes with spec.service. The driver fake has no guest that Pods reach, and says so.
 func TestServiceOfVirtualMachine(t *testing.T) {
@@ -45,6 +45,6 @@ func TestServiceOfVirtualMachine(t *testing.T) {
 	s.kubectl(t, "delete", "service", "served")
 	s.untilField(t, "service/served", "{.spec.ports[*].port}", "8080")
 
-	s.Stdin = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: portless}\nspec: {driver: fake, service: true}\n"
+	s.Stdin = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: portless}\nspec: {driver: fake, service: {}}\n"
 	transcript.Contains(t, s.Fails(t, 1, s.words([]string{"apply", "-f", "-"})...), "a Service needs at least one port in spec.ports")
 }

@@ -35,11 +35,11 @@ func TestVirtualMachineInMemory(t *testing.T) {
 	}
 
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"paused"}}`)
-	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Paused Active paused")
+	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Paused Active Paused")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"asleep"}}`)
-	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Asleep Active asleep")
+	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Asleep Active Asleep")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)
-	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Stopped Active stopped")
+	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Stopped Active Stopped")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"active"}}`)
 	s.wait(t, "condition=Ready", "vm/fake-vm")
 	s.kubectl(t, "delete", "vm/fake-vm")
@@ -92,14 +92,14 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 
 	// After a kill it is restarted.
 	signals.Send(t, process.pid, syscall.SIGKILL)
-	s.untilField(t, testVM, "{.status.phase} {.status.restarts} {.status.server.state}", "Active 1 running")
+	s.untilField(t, testVM, "{.status.phase} {.status.restarts} {.status.server.state}", "Active 1 Running")
 	s.wait(t, "condition=Ready", testVM)
 
 	// Asleep it has no process, and its memory is in a file. It wakes where it was.
 	run := s.field(t, testVM, "{.status.server.run}")
 	memory := filepath.Join(qemuOf(t, uid).place, "memory.zst")
 	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"asleep"}}`)
-	s.untilField(t, testVM, "{.status.printableStatus} {.status.phase} {.status.server.state}", "Asleep Active asleep")
+	s.untilField(t, testVM, "{.status.printableStatus} {.status.phase} {.status.server.state}", "Asleep Active Asleep")
 	if left := processesOf(uid); len(left) > 0 {
 		t.Errorf("processes of a machine that is asleep: %v", left)
 	}
@@ -118,7 +118,7 @@ func TestVirtualMachineOnQEMU(t *testing.T) {
 
 	// A stop powers it off cleanly.
 	s.kubectl(t, "patch", testVM, "--type", "merge", "-p", `{"spec":{"action":"stopped"}}`)
-	s.untilField(t, testVM, "{.status.phase} {.status.server.state}", "Active stopped")
+	s.untilField(t, testVM, "{.status.phase} {.status.server.state}", "Active Stopped")
 	if left := processesOf(uid); len(left) > 0 {
 		t.Errorf("processes are still running: %v", left)
 	}

@@ -59,13 +59,13 @@ type CDROM struct {
 }
 
 // Firmware is the firmware of a machine.
-// +kubebuilder:validation:Enum=bios;uefi
+// +kubebuilder:validation:Enum=BIOS;UEFI
 type Firmware string
 
 // The values of Firmware.
 const (
 	// FirmwareBIOS is a PC BIOS.
-	FirmwareBIOS Firmware = "bios"
+	FirmwareBIOS Firmware = "BIOS"
 	// FirmwareUEFI is UEFI, without Secure Boot.
-	FirmwareUEFI Firmware = "uefi"
+	FirmwareUEFI Firmware = "UEFI"
 )

@@ -1,7 +1,7 @@
 package v1alpha1
 
 // Network restricts or extends who can reach a machine. Its ports are forwarded in any case.
-// +kubebuilder:validation:XValidation:rule="!(has(self.isolated) && self.isolated && has(self.allowFrom) && self.allowFrom.size() > 0)",message="an isolated machine is reached through its ports only: remove allowFrom or isolated",fieldPath=".allowFrom"
+// +kubebuilder:validation:XValidation:rule="!(has(self.mode) && self.mode == 'Isolated' && has(self.allowFrom) && self.allowFrom.size() > 0)",message="an isolated machine is reached through its ports only: remove allowFrom or the mode",fieldPath=".allowFrom"
 type Network struct {
 	// Other namespaces whose machines can reach this machine, and that it can reach. Both
 	// machines must allow the namespace of the other one.
@@ -11,11 +11,24 @@ type Network struct {
 	// +kubebuilder:validation:MaxItems=64
 	AllowFrom []NetworkPeer `json:"allowFrom,omitempty"`
 
-	// Cuts the machine off: it reaches neither other machines nor other networks, and is
+	// Namespace, the default: the machine and the other machines of its namespace reach each
+	// other. Isolated: the machine reaches neither other machines nor other networks, and is
 	// reached through its ports only.
 	// +optional
-	Isolated bool `json:"isolated,omitempty"`
+	Mode NetworkMode `json:"mode,omitempty"`
 }
+
+// NetworkMode is what a machine can reach.
+// +kubebuilder:validation:Enum=Namespace;Isolated
+type NetworkMode string
+
+// The values of NetworkMode.
+const (
+	// NetworkNamespace is the network of the namespace.
+	NetworkNamespace NetworkMode = "Namespace"
+	// NetworkIsolated is no network; the ports of the machine are forwarded.
+	NetworkIsolated NetworkMode = "Isolated"
+)
 
 // NetworkPeer is a namespace with machines that may be reached.
 type NetworkPeer struct {

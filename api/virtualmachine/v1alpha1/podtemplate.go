@@ -4,18 +4,57 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// VirtualMachinePod is the Pod of a machine and its volumes.
+type VirtualMachinePod struct {
+	// What the Pod has in addition. A change requires a restart.
+	// +optional
+	Template *PodTemplate `json:"template,omitempty"`
+
+	// What happens when somebody else evicts or deletes the Pod, such as a drain of its
+	// node. With Stop, the default, the guest is powered off, and the machine starts in
+	// another Pod; with Sleep, it is put to sleep, and wakes there. With None, evictions are
+	// refused, so that a drain waits. A change to or from Sleep applies at the next start.
+	// +optional
+	EvictionPolicy EvictionPolicy `json:"evictionPolicy,omitempty"`
+
+	// StorageClass of the PersistentVolumeClaims of the disks. The default is that of the
+	// cluster.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is in a volume of this class. Create another VirtualMachine"
+	StorageClassName string `json:"storageClassName,omitempty"`
+
+	// Where the disks are: Persistent, the default, in PersistentVolumeClaims; Ephemeral, on
+	// the storage of the node, new at each start. A machine with ephemeral disks cannot sleep.
+	// +optional
+	Storage PodStorage `json:"storage,omitempty"`
+}
+
 // EvictionPolicy is what happens when the Pod of a machine is evicted.
-// +kubebuilder:validation:Enum=stop;sleep;none
+// +kubebuilder:validation:Enum=Stop;Sleep;None
 type EvictionPolicy string
 
 // The policies.
 const (
 	// EvictionStop powers the guest off. The machine starts again in another Pod.
-	EvictionStop EvictionPolicy = "stop"
+	EvictionStop EvictionPolicy = "Stop"
 	// EvictionSleep puts the machine to sleep. It wakes in another Pod.
-	EvictionSleep EvictionPolicy = "sleep"
+	EvictionSleep EvictionPolicy = "Sleep"
 	// EvictionNone refuses evictions.
-	EvictionNone EvictionPolicy = "none"
+	EvictionNone EvictionPolicy = "None"
+)
+
+// PodStorage is where the disks of a machine in a Pod are.
+// +kubebuilder:validation:Enum=Persistent;Ephemeral
+type PodStorage string
+
+// The values of PodStorage.
+const (
+	// StoragePersistent keeps the disks in PersistentVolumeClaims.
+	StoragePersistent PodStorage = "Persistent"
+	// StorageEphemeral gives the machine new disks at each start, on the storage of its node.
+	StorageEphemeral PodStorage = "Ephemeral"
 )
 
 // PodTemplate is what the Pod of a machine has in addition, with the driver pod. The fields are

@@ -12,6 +12,21 @@ const (
 	ProtocolUDP Protocol = "UDP"
 )
 
+// ServiceType is the type of the Service of a machine.
+// +kubebuilder:validation:Enum=ClusterIP
+type ServiceType string
+
+// ServiceClusterIP is a Service that Pods of the cluster reach.
+const ServiceClusterIP ServiceType = "ClusterIP"
+
+// Service is the Service of a machine.
+type Service struct {
+	// Type of the Service.
+	// +optional
+	// +kubebuilder:default=ClusterIP
+	Type ServiceType `json:"type,omitempty"`
+}
+
 // Port is a port of the guest that is forwarded to the host.
 type Port struct {
 	// Name of the port, such as ssh.

@@ -63,13 +63,13 @@ type PowerScheduleStatus struct {
 }
 
 // HostShutdownPolicy determines what happens to a running machine when its host is shut down.
-// +kubebuilder:validation:Enum=stop;sleep
+// +kubebuilder:validation:Enum=Stop;Sleep
 type HostShutdownPolicy string
 
 // The values of HostShutdownPolicy.
 const (
 	// HostShutdownStop shuts the guest down and powers the machine off.
-	HostShutdownStop HostShutdownPolicy = "stop"
+	HostShutdownStop HostShutdownPolicy = "Stop"
 	// HostShutdownSleep puts the machine to sleep.
-	HostShutdownSleep HostShutdownPolicy = "sleep"
+	HostShutdownSleep HostShutdownPolicy = "Sleep"
 )

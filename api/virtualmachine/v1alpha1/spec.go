@@ -52,14 +52,14 @@ const (
 
 // VirtualMachineSpec is the desired machine.
 // +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Create another VirtualMachine",fieldPath=".image"
-// +kubebuilder:validation:XValidation:rule="has(self.driver) == has(oldSelf.driver)",message="cannot be set or removed later: the server stays where it was created. Create another VirtualMachine",fieldPath=".driver"
+// +kubebuilder:validation:XValidation:rule="has(self.driver) == has(oldSelf.driver)",message="cannot be set or removed later: the machine stays where it was created. Create another VirtualMachine",fieldPath=".driver"
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || !has(self.image.empty) || (has(self.resource) && has(self.resource.rootDisk))",message="an empty root disk needs a size in resource.rootDisk",fieldPath=".image.empty"
-// +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || (has(self.ports) && self.ports.size() > 0)",message="a Service needs at least one port in spec.ports",fieldPath=".service"
-// +kubebuilder:validation:XValidation:rule="!has(self.service) || !self.service || !has(self.ports) || self.ports.all(a, self.ports.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="with service, each port and protocol may be in spec.ports once",fieldPath=".ports"
-// +kubebuilder:validation:XValidation:rule="!has(self.snapshots) || !has(self.snapshots.memory) || !self.snapshots.memory || ((!has(self.firmware) || self.firmware != 'uefi') && (!has(self.disks) || self.disks.all(d, !has(d.virtualDisk))))",message="the memory of a machine with UEFI firmware or VirtualDisks cannot be in a snapshot: remove the field",fieldPath=".snapshots.memory"
-// +kubebuilder:validation:XValidation:rule="has(self.storageClassName) == has(oldSelf.storageClassName)",message="cannot be set or removed later: the disk stays in its volume. Create another VirtualMachine",fieldPath=".storageClassName"
-// +kubebuilder:validation:XValidation:rule="(has(self.ephemeral) && self.ephemeral) == (has(oldSelf.ephemeral) && oldSelf.ephemeral)",message="cannot be changed: the disks are in other volumes. Create another VirtualMachine",fieldPath=".ephemeral"
-// +kubebuilder:validation:XValidation:rule="!has(self.ephemeral) || !self.ephemeral || !has(self.diskPolicy) || self.diskPolicy != 'Retain'",message="the disk of an ephemeral machine cannot be kept: remove the field",fieldPath=".diskPolicy"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || (has(self.ports) && self.ports.size() > 0)",message="a Service needs at least one port in spec.ports",fieldPath=".service"
+// +kubebuilder:validation:XValidation:rule="!has(self.service) || !has(self.ports) || self.ports.all(a, self.ports.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="with service, each port and protocol may be in spec.ports once",fieldPath=".ports"
+// +kubebuilder:validation:XValidation:rule="!has(self.snapshots) || !has(self.snapshots.memory) || !self.snapshots.memory || ((!has(self.firmware) || self.firmware != 'UEFI') && (!has(self.disks) || self.disks.all(d, !has(d.virtualDisk))))",message="the memory of a machine with UEFI firmware or VirtualDisks cannot be in a snapshot: remove the field",fieldPath=".snapshots.memory"
+// +kubebuilder:validation:XValidation:rule="(has(self.pod) && has(self.pod.storageClassName)) == (has(oldSelf.pod) && has(oldSelf.pod.storageClassName))",message="cannot be set or removed later: the disk stays in its volume. Create another VirtualMachine",fieldPath=".pod.storageClassName"
+// +kubebuilder:validation:XValidation:rule="(has(self.pod) && has(self.pod.storage) && self.pod.storage == 'Ephemeral') == (has(oldSelf.pod) && has(oldSelf.pod.storage) && oldSelf.pod.storage == 'Ephemeral')",message="cannot be changed: the disks are in other volumes. Create another VirtualMachine",fieldPath=".pod.storage"
+// +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.storage) || self.pod.storage != 'Ephemeral' || !has(self.diskPolicy) || self.diskPolicy != 'Retain'",message="the disk of an ephemeral machine cannot be kept: remove the field",fieldPath=".diskPolicy"
 type VirtualMachineSpec struct {
 	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
 	// memory; it goes on where it was when it is active again. The drivers qemu and pod support that.
@@ -97,9 +97,9 @@ type VirtualMachineSpec struct {
 	WakeRequestedAt *metav1.Time `json:"wakeRequestedAt,omitempty"`
 
 	// What happens to the running machine when its host is shut down, and at keelson
-	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
+	// down: Stop shuts the guest down; Sleep puts the machine to sleep, or shuts it down
 	// if its memory cannot be saved in time. The machine is started or woken when
-	// Keelson is there again. The default is stop. The driver qemu supports sleep.
+	// Keelson is there again. The default is Stop. The driver qemu supports Sleep.
 	// +optional
 	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
@@ -138,10 +138,10 @@ type VirtualMachineSpec struct {
 	// +optional
 	Network *Network `json:"network,omitempty"`
 
-	// Whether Pods of a real node reach the ports of the guest through a Service with the
-	// name of the machine. The condition ServiceReady reports whether they do.
+	// Service with the name of the machine, through which Pods of a real node reach the ports
+	// of the guest. The condition ServiceReady reports whether they do.
 	// +optional
-	Service bool `json:"service,omitempty"`
+	Service *Service `json:"service,omitempty"`
 
 	// Check of the guest over its network that Ready waits for, in addition to the
 	// guest agent, if there is one.
@@ -162,9 +162,9 @@ type VirtualMachineSpec struct {
 	// +optional
 	CDROM *CDROM `json:"cdrom,omitempty"`
 
-	// Firmware of the machine: bios or uefi. A change requires a restart.
+	// Firmware of the machine: BIOS or UEFI. A change requires a restart.
 	// +optional
-	// +kubebuilder:default=bios
+	// +kubebuilder:default=BIOS
 	Firmware Firmware `json:"firmware,omitempty"`
 
 	// Model of the processors, one of those that the backend supports, such as
@@ -175,36 +175,14 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:MaxLength=64
 	CPUModel string `json:"cpuModel,omitempty"`
 
-	// Display of the machine, in addition to its serial console. The default is none. A
+	// Display of the machine, in addition to its serial console. The default is None. A
 	// change requires a restart.
 	// +optional
 	Display *Display `json:"display,omitempty"`
 
-	// What the Pod of the machine has in addition, for the driver pod. A change requires a
-	// restart.
+	// Pod and volumes of the machine, for the driver pod.
 	// +optional
-	PodTemplate *PodTemplate `json:"podTemplate,omitempty"`
-
-	// What happens when somebody else evicts or deletes the Pod of the machine, such as a
-	// drain of its node, for the driver pod. With stop, the default, the guest is powered
-	// off, and the machine starts in another Pod; with sleep, it is put to sleep, and goes
-	// on there. With none, evictions are refused, so that a drain waits. A change to or from
-	// sleep applies at the next start.
-	// +optional
-	EvictionPolicy EvictionPolicy `json:"evictionPolicy,omitempty"`
-
-	// StorageClass of the PersistentVolumeClaims of the disks, for the driver pod. The
-	// default is that of the cluster.
-	// +optional
-	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is in a volume of this class. Create another VirtualMachine"
-	StorageClassName string `json:"storageClassName,omitempty"`
-
-	// Whether the machine has new disks at each start, on the storage of its node, instead
-	// of PersistentVolumeClaims, for the driver pod. Such a machine cannot sleep.
-	// +optional
-	Ephemeral bool `json:"ephemeral,omitempty"`
+	Pod *VirtualMachinePod `json:"pod,omitempty"`
 
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
@@ -212,7 +190,7 @@ type VirtualMachineSpec struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^[a-z]([a-z0-9-]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the server stays where it was created. Create another VirtualMachine"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the machine stays where it was created. Create another VirtualMachine"
 	Driver string `json:"driver,omitempty"`
 
 	// Determines what happens to the disk when this object is deleted: Delete or Retain.

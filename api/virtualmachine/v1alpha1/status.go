@@ -59,19 +59,19 @@ type ServerState string
 // The values of ServerState.
 const (
 	// ServerRunning: the machine is running.
-	ServerRunning ServerState = "running"
+	ServerRunning ServerState = "Running"
 	// ServerPaused: the machine is in memory and its processors are halted.
-	ServerPaused ServerState = "paused"
+	ServerPaused ServerState = "Paused"
 	// ServerAsleep: the memory of the machine is in a file, and it uses none.
-	ServerAsleep ServerState = "asleep"
+	ServerAsleep ServerState = "Asleep"
 	// ServerStopped: the machine is powered off.
-	ServerStopped ServerState = "stopped"
+	ServerStopped ServerState = "Stopped"
 	// ServerStarting: the machine is being started.
-	ServerStarting ServerState = "starting"
+	ServerStarting ServerState = "Starting"
 	// ServerStopping: the machine is being stopped.
-	ServerStopping ServerState = "stopping"
+	ServerStopping ServerState = "Stopping"
 	// ServerUnknown: the backend does not report the state.
-	ServerUnknown ServerState = "unknown"
+	ServerUnknown ServerState = "Unknown"
 )
 
 // VirtualMachineStatus is the observed state of the machine.
@@ -168,7 +168,7 @@ type Server struct {
 	// +optional
 	ID string `json:"id,omitempty"`
 
-	// Power state: running, paused, asleep, stopped, starting, stopping or unknown.
+	// Power state: Running, Paused, Asleep, Stopped, Starting, Stopping or Unknown.
 	// +optional
 	State ServerState `json:"state,omitempty"`
 

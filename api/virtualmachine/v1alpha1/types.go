@@ -18,7 +18,7 @@ import (
 // +kubebuilder:printcolumn:name="Address",type=string,priority=1,JSONPath=`.status.server.addresses[0]`,description="First address of the guest"
 // +kubebuilder:printcolumn:name="Restarts",type=integer,priority=1,JSONPath=`.status.restarts`,description="Number of restarts after the guest stopped by itself"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.service) || !self.spec.service || self.metadata.name.matches('^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$')",message="a Service has the name of the machine: with service, it must be a DNS label that begins with a letter",fieldPath=".spec.service"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec) || !has(self.spec.service) || self.metadata.name.matches('^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$')",message="a Service has the name of the machine: with service, it must be a DNS label that begins with a letter",fieldPath=".spec.service"
 
 // VirtualMachine is a virtual machine in a private cloud. A backend, called driver, runs
 // it: QEMU on the host of the manager, Docker, or another.

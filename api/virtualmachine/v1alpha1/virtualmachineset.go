@@ -29,7 +29,7 @@ const (
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 58",message="metadata.name: at most 58 characters, because the names of the machines append a number"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.template.spec) || !has(self.spec.template.spec.service) || !self.spec.template.spec.service || self.metadata.name.matches('^[a-z][-a-z0-9]*$')",message="a Service has the name of a machine: with service, the name of the set must be a DNS label that begins with a letter",fieldPath=".spec.template.spec.service"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.template.spec) || !has(self.spec.template.spec.service) || self.metadata.name.matches('^[a-z][-a-z0-9]*$')",message="a Service has the name of a machine: with service, the name of the set must be a DNS label that begins with a letter",fieldPath=".spec.template.spec.service"
 
 // VirtualMachineSet keeps a number of VirtualMachines of one template. Their names are those of
 // the set with a number from 0, and stay when a machine is replaced. A change of the template

@@ -1215,9 +1215,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - namespace
-    - name: isolated
+    - name: mode
       type:
-        scalar: boolean
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.NetworkPeer
   map:
     fields:
@@ -1402,6 +1402,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: usage
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Usage
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Service
+  map:
+    fields:
+    - name: type
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotDisk
   map:
     fields:
@@ -1682,6 +1688,21 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: virtualSize
       type:
         namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+- name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachinePod
+  map:
+    fields:
+    - name: evictionPolicy
+      type:
+        scalar: string
+    - name: storage
+      type:
+        scalar: string
+    - name: storageClassName
+      type:
+        scalar: string
+    - name: template
+      type:
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodTemplate
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachineSet
   map:
     fields:
@@ -1860,12 +1881,6 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: driver
       type:
         scalar: string
-    - name: ephemeral
-      type:
-        scalar: boolean
-    - name: evictionPolicy
-      type:
-        scalar: string
     - name: firmware
       type:
         scalar: string
@@ -1881,9 +1896,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: onHostShutdown
       type:
         scalar: string
-    - name: podTemplate
+    - name: pod
       type:
-        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.PodTemplate
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.VirtualMachinePod
     - name: ports
       type:
         list:
@@ -1913,13 +1928,10 @@ var schemaYAML = typed.YAMLObject(`types:
         namedType: com.github.keelson-dev.keelson.api.common.v1.Restore
     - name: service
       type:
-        scalar: boolean
+        namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.Service
     - name: snapshots
       type:
         namedType: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.SnapshotSchedule
-    - name: storageClassName
-      type:
-        scalar: string
     - name: terminationGracePeriodSeconds
       type:
         scalar: numeric

@@ -32,7 +32,7 @@
 //
 // # screen
 //
-// The display of a machine with spec.display.type vga, over a WebSocket: a connection to its VNC server, which speaks RFB
+// The display of a machine with spec.display.type VGA, over a WebSocket: a connection to its VNC server, which speaks RFB
 // (RFC 6143) without a password. Binary messages are bytes of the connection, in both directions, as viewers such as noVNC
 // expect. Several clients see the same. The server closes the WebSocket with the status 1000 when the machine is powered
 // off.

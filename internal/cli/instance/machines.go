@@ -14,7 +14,7 @@ import (
 const (
 	// machinesGrace is the time for the guests of an instance to power off.
 	machinesGrace = 10 * time.Second
-	// sleepTimeout is the time before that to save the memory of machines with spec.onHostShutdown: sleep.
+	// sleepTimeout is the time before that to save the memory of machines with spec.onHostShutdown: Sleep.
 	sleepTimeout = time.Minute
 )
 
@@ -37,7 +37,7 @@ func StopMachines(ctx context.Context, dir string, deleteData bool) error {
 }
 
 // DescribeUnsaved returns a warning for each machine of an instance that was shut down at that time or later although
-// spec.onHostShutdown is sleep.
+// spec.onHostShutdown is Sleep.
 func DescribeUnsaved(dir string, since time.Time) []string {
 	unsaved, err := qemu.FindUnsaved(manager.MachinesDir(dir), since)
 	var all []string

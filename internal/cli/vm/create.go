@@ -114,7 +114,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&c.ports, "port", nil, "`port` of the guest that is forwarded to the host, as [NAME=]NUMBER[/udp]; may be repeated")
 	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
 	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
-	fs.StringVar(&c.display, "display", "", "vga, which keelson vm screenshot shows, or none (default: none)")
+	fs.StringVar(&c.display, "display", "", "VGA, which keelson vm screenshot shows, or None (default: None)")
 	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
 	fs.Int32Var(&c.keep, "snapshot-keep", commonv1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
 	fs.BoolVar(&c.saveMemory, "snapshot-memory", false, "the snapshots of the schedule also have the memory of the machine")
@@ -125,7 +125,7 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 func (c *createFlags) validate() error {
 	switch {
 	case c.display != "" && c.display != string(v1alpha1.DisplayNone) && c.display != string(v1alpha1.DisplayVGA):
-		return usage.Errorf("--display=%s: must be none or vga", c.display)
+		return usage.Errorf("--display=%s: must be None or VGA", c.display)
 	case c.keep < 1:
 		return usage.Errorf("--snapshot-keep=%d: must be at least 1", c.keep)
 	case c.keep != commonv1.DefaultSnapshotsKept && c.schedule == "":

@@ -20,7 +20,7 @@ func newScreenshot(flags *target.Flags) *cobra.Command {
 		Use:   "screenshot NAME",
 		Short: "Save what the display of a machine shows",
 		Long: `Save what the display of a machine shows, as a PNG file, by default NAME.png. The machine has to have a display
-(spec.display.type: vga).`,
+(spec.display.type: VGA).`,
 		Example: "  keelson vm screenshot web\n  keelson vm screenshot web -o - | display",
 		Args:    oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -141,7 +141,7 @@ func TestUsageErrors(t *testing.T) {
 		{"create web -o wide", "must be yaml, json or name"},
 		{"create web --image https://example.org/a", "needs --sha256"},
 		{"create web --sha256 f00", "goes with an image at a URL"},
-		{"create web --display=hdmi", "--display=hdmi: must be none or vga"},
+		{"create web --display=hdmi", "--display=hdmi: must be None or VGA"},
 		{"create web --cpu two", "--cpu=two: must be a number"},
 		{"create web --port 0", "--port=0: must be"},
 		{"create web --port =80", "--port==80: must be"},

@@ -215,7 +215,7 @@ func readyByServer(p power, server *backend.Server, not func(string, string, ...
 	switch {
 	case server.Blocked != nil && server.Blocked.Unschedulable:
 		return not(v1alpha1.ReasonUnschedulable, "No node can take the machine: %s. It starts when one can: add or free resources, or change spec.resource or "+
-			"spec.podTemplate", strings.TrimRight(server.Blocked.Message, ". "))
+			"spec.pod.template", strings.TrimRight(server.Blocked.Message, ". "))
 	case server.Task == backend.TaskCreate:
 		return not(v1alpha1.ReasonCreating, "%s", progress(creatingMessage))
 	case server.Task == backend.TaskStart && server.Blocked != nil:

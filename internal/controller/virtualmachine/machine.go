@@ -25,19 +25,19 @@ var errSecretMissing = errors.New("secret is missing")
 func newMachine(vm *v1alpha1.VirtualMachine, id backend.Identity) backend.Machine {
 	size := vm.Spec.Resource
 	machine := backend.Machine{
-		Identity:    id,
-		MilliCPU:    size.CPU.MilliValue(),
-		MemoryBytes: size.Memory.Value(),
-		Image:       imageOf(vm),
-		Ports:       vm.Spec.Ports,
-		Network:     vm.Spec.Network,
-		Service:     vm.Spec.Service,
-		CDROM:       newCDROM(vm.Spec.CDROM),
-		Firmware:    newFirmware(vm.Spec.Firmware),
-		CPUModel:    vm.Spec.CPUModel,
-		Display:     newDisplay(vm.Spec.Display),
-		Disks:       newDisks(vm.Spec.Disks),
-		PodTemplate: vm.Spec.PodTemplate, StorageClass: vm.Spec.StorageClassName, Ephemeral: vm.Spec.Ephemeral, EvictionPolicy: vm.Spec.EvictionPolicy,
+		Identity:         id,
+		MilliCPU:         size.CPU.MilliValue(),
+		MemoryBytes:      size.Memory.Value(),
+		Image:            imageOf(vm),
+		Ports:            vm.Spec.Ports,
+		Network:          vm.Spec.Network,
+		Service:          vm.Spec.Service != nil,
+		CDROM:            newCDROM(vm.Spec.CDROM),
+		Firmware:         newFirmware(vm.Spec.Firmware),
+		CPUModel:         vm.Spec.CPUModel,
+		Display:          newDisplay(vm.Spec.Display),
+		Disks:            newDisks(vm.Spec.Disks),
+		Pod:              ptr.Deref(vm.Spec.Pod, v1alpha1.VirtualMachinePod{}),
 		Set:              vm.Labels[v1alpha1.LabelSet],
 		SleepsAtShutdown: vm.Spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 		SleepsOnSchedule: vm.Spec.PowerSchedule != nil,
@@ -78,15 +78,13 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		CPUModel string            `json:",omitempty"`
 		Service  bool              `json:",omitempty"`
 
-		Display     v1alpha1.DisplayType  `json:",omitempty"`
-		PodTemplate *v1alpha1.PodTemplate `json:",omitempty"`
-
-		SleepsAtShutdown bool                    `json:",omitempty"`
-		EvictionPolicy   v1alpha1.EvictionPolicy `json:",omitempty"`
+		Display          v1alpha1.DisplayType       `json:",omitempty"`
+		Pod              v1alpha1.VirtualMachinePod `json:",omitzero"`
+		SleepsAtShutdown bool                       `json:",omitempty"`
 	}{
 		spec.Resource.CPU.MilliValue(), spec.Resource.Memory.Value(), disk, spec.Ports, spec.CloudInit, spec.Network,
-		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service, newDisplay(spec.Display),
-		spec.PodTemplate, spec.OnHostShutdown == v1alpha1.HostShutdownSleep, spec.EvictionPolicy,
+		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service != nil, newDisplay(spec.Display),
+		ptr.Deref(spec.Pod, v1alpha1.VirtualMachinePod{}), spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 	})
 	if err != nil {
 		// Marshaling strings and numbers never fails.

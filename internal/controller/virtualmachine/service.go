@@ -40,7 +40,7 @@ type servicePlan struct {
 
 // decideService returns the plan for the Service of a machine, given the plan for its server.
 func decideService(vm *v1alpha1.VirtualMachine, observed observation, p plan) servicePlan {
-	seen, plan := observed.service, servicePlan{wanted: vm.Spec.Service && vm.DeletionTimestamp.IsZero()}
+	seen, plan := observed.service, servicePlan{wanted: vm.Spec.Service != nil && vm.DeletionTimestamp.IsZero()}
 	if !plan.wanted {
 		plan.remove = seen.ownedBy(vm)
 		return plan
@@ -165,12 +165,12 @@ func serviceCondition(vm *v1alpha1.VirtualMachine, observed observation, ready b
 	var taken *takenError
 	switch server := observed.server; {
 	case errors.As(err, &taken):
-		return not(v1alpha1.ReasonErrResourceExists, "The %s %q exists and has another owner. Delete or rename it, or set spec.service to false",
+		return not(v1alpha1.ReasonErrResourceExists, "The %s %q exists and has another owner. Delete or rename it, or set spec.service to null",
 			taken.kind, vm.Name)
 	case err != nil:
 		return not(v1alpha1.ReasonServiceWriteFailed, "%s. Keelson retries", kube.APIWords(err))
 	case observed.driver != nil && !observed.driver.Capabilities().Service:
-		return not(v1alpha1.ReasonServiceUnreachable, "Nodes do not reach machines of the driver %s. Use the driver qemu, or set spec.service to false", observed.name)
+		return not(v1alpha1.ReasonServiceUnreachable, "Nodes do not reach machines of the driver %s. Use the driver qemu, or set spec.service to null", observed.name)
 	case server != nil && server.Service != nil && server.Service.Error != "":
 		return not(v1alpha1.ReasonServiceUnreachable, "Nodes do not reach the machine: %s", server.Service.Error)
 	case !ready:

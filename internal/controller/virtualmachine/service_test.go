@@ -20,7 +20,7 @@ import (
 
 // withService has Pods reach two ports of the machine.
 func withService(vm *v1alpha1.VirtualMachine) {
-	vm.Spec.Service = true
+	vm.Spec.Service = &v1alpha1.Service{}
 	vm.Spec.Ports = []v1alpha1.Port{
 		{Name: "http", Port: 80, Protocol: v1alpha1.ProtocolTCP}, {Name: "dns", Port: 53, Protocol: v1alpha1.ProtocolUDP},
 	}
@@ -182,12 +182,12 @@ func TestServiceFollowsTheMachine(t *testing.T) {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	w.backend.Expose(w.uid(), reachableAt("10.64.255.1"))
-	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = false })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = nil })
 	check("turned off", "no slice", "")
 	if w.objects().service != nil {
 		t.Error("the Service of a machine without one is there")
 	}
-	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = true })
+	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.Service = &v1alpha1.Service{} })
 	check("turned on again", "10.64.255.1 ready http", "True ServiceReady")
 	w.Delete()
 	w.reconcileUntilStable()

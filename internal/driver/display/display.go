@@ -40,7 +40,7 @@ func Check(started, wanted bool) error {
 	case wanted:
 		return errors.New("it was started without a display: restart it")
 	}
-	return errors.New("it has no display: set spec.display.type to vga, and restart it")
+	return errors.New("it has no display: set spec.display.type to VGA, and restart it")
 }
 
 // Connect connects to the display of a QEMU, which gets one end of a pair of sockets. The context limits the attempt.

@@ -110,19 +110,17 @@ func TestValidate(t *testing.T) {
 		{"too little CPU", func(m *backend.Machine) { m.MilliCPU = 9 }, "at least 10m"},
 		{"all processors", func(m *backend.Machine) { m.MilliCPU = 2000 }, ""},
 		{"more processors than the host has", func(m *backend.Machine) { m.MilliCPU = 2001 }, "has 2 processors"},
-		{"rules of its network", func(m *backend.Machine) { m.Network = &v1alpha1.Network{Isolated: true} }, "spec.network"},
+		{"rules of its network", func(m *backend.Machine) { m.Network = &v1alpha1.Network{Mode: v1alpha1.NetworkIsolated} }, "spec.network"},
 		{"several fields, of which it names the same each time", func(m *backend.Machine) {
 			m.Display, m.CPUModel, m.Firmware, m.CDROM, m.Disks = v1alpha1.DisplayVGA, "host", v1alpha1.FirmwareUEFI, &v1alpha1.Image{}, []backend.Disk{{Name: "data"}}
 		}, "spec.disks"},
-		{"a template of its Pod", func(m *backend.Machine) { m.PodTemplate = &v1alpha1.PodTemplate{} }, "spec.podTemplate"},
+		{"a template of its Pod", func(m *backend.Machine) { m.Pod.Template = &v1alpha1.PodTemplate{} }, "spec.pod"},
 		{"sleep when the host is shut down", func(m *backend.Machine) { m.SleepsAtShutdown = true }, "spec.onHostShutdown"},
 		{"sleep on a schedule", func(m *backend.Machine) { m.SleepsOnSchedule = true }, "spec.powerSchedule"},
 		{"sleep when it is idle", func(m *backend.Machine) { m.SleepsWhenIdle = true }, "spec.idle"},
 		{"snapshots on a schedule", func(m *backend.Machine) { m.TakesSnapshots = true }, "spec.snapshots"},
 		{"a restore", func(m *backend.Machine) { m.IsRestored = true }, "spec.restore"},
-		{"an eviction policy", func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionStop }, "spec.evictionPolicy"},
-		{"a StorageClass", func(m *backend.Machine) { m.StorageClass = "fast" }, "spec.storageClassName"},
-		{"new disks at each start", func(m *backend.Machine) { m.Ephemeral = true }, "spec.ephemeral"},
+		{"an eviction policy", func(m *backend.Machine) { m.Pod.EvictionPolicy = v1alpha1.EvictionStop }, "spec.pod"},
 		{"invalid UID", func(m *backend.Machine) { m.UID = "../x" }, "is not a UID"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

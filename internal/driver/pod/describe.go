@@ -214,7 +214,7 @@ func endpoints(addresses []string, machine *backend.Machine, definition *launche
 	if at < 0 {
 		if machine.Service {
 			service = &backend.Service{Error: "its Pod has only IPv6 addresses, and machines in Pods have IPv4 only. Use a cluster whose Pods have IPv4 addresses, " +
-				"or set spec.service to false; keelson vm port-forward works with both"}
+				"or set spec.service to null; keelson vm port-forward works with both"}
 		}
 		return nil, service
 	}
@@ -253,8 +253,8 @@ func pending(running *launcher.Definition, pod *corev1.Pod, rec *record, seedSum
 		{"cpuModel", running.CPUModel != wanted.CPUModel},
 		{"ports", !slices.Equal(running.Ports, wanted.Ports)},
 		{"cloudInit", pod.Annotations[annotationSeed] != seedSum},
-		{"evictionPolicy", running.SleepWhenEvicted != wanted.SleepWhenEvicted},
-		{"podTemplate", pod.Annotations[annotationTemplate] != templateSum(rec.Machine.PodTemplate)},
+		{"pod.evictionPolicy", running.SleepWhenEvicted != wanted.SleepWhenEvicted},
+		{"pod.template", pod.Annotations[annotationTemplate] != templateSum(rec.Machine.Pod.Template)},
 	} {
 		if field.differs {
 			fields = append(fields, field.name)

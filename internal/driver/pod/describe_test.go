@@ -79,7 +79,7 @@ func (w *world) unscheduled(message string) {
 func TestBlockedStart(t *testing.T) {
 	mayBeAsleep := func(w *world) {
 		started := w.rec.Machine
-		started.EvictionPolicy = v1alpha1.EvictionSleep
+		started.Pod.EvictionPolicy = v1alpha1.EvictionSleep
 		w.rec.Started = &started
 	}
 	for name, test := range map[string]struct {
@@ -167,7 +167,7 @@ func TestDescribe(t *testing.T) {
 		}, backend.StateAsleep, "", "", "", ""},
 		"was evicted, and may sleep": {func(w *world) {
 			started := w.rec.Machine
-			started.EvictionPolicy = v1alpha1.EvictionSleep
+			started.Pod.EvictionPolicy = v1alpha1.EvictionSleep
 			w.pod, w.rec.Started = nil, &started
 		}, backend.StateAsleep, "", "", "", ""},
 		"powered off before it fell asleep": {func(w *world) {
@@ -226,7 +226,7 @@ func TestPending(t *testing.T) {
 	w.rec.Machine.MemoryBytes, w.rec.Machine.DiskBytes = 1<<30, 1<<30
 	w.rec.Machine.Ports = append(w.rec.Machine.Ports, v1alpha1.Port{Name: "web", Port: 80, Protocol: v1alpha1.ProtocolTCP})
 	w.rec.Machine.Service, w.rec.Machine.Display = true, v1alpha1.DisplayVGA
-	w.rec.Machine.PodTemplate = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{PriorityClassName: "high"}}
+	w.rec.Machine.Pod.Template = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{PriorityClassName: "high"}}
 	secret, err := newSecret(recordNamespace, &w.rec, &backend.Seed{UserData: "new"})
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +235,7 @@ func TestPending(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"resource.memory", "resource.rootDisk", "display", "ports", "cloudInit", "podTemplate"}; !slices.Equal(got.Pending, want) {
+	if want := []string{"resource.memory", "resource.rootDisk", "display", "ports", "cloudInit", "pod.template"}; !slices.Equal(got.Pending, want) {
 		t.Errorf("pending %q, want %q", got.Pending, want)
 	}
 	if len(got.Endpoints) != 2 || got.Endpoints[0].Address != "10.0.0.7:22" || got.Service == nil || got.Service.Ports["ssh"] != 22 || got.Service.Ports["web"] != 0 {

@@ -53,7 +53,7 @@ func disksOf(machine *backend.Machine) (disks []backend.Disk) {
 
 // claimedDisks returns those that are in claims.
 func claimedDisks(machine *backend.Machine) []backend.Disk {
-	if machine.Ephemeral {
+	if machine.HasEphemeralDisks() {
 		return nil
 	}
 	return disksOf(machine)
@@ -80,8 +80,8 @@ func newClaim(machine *backend.Machine, disk backend.Disk) *corev1.PersistentVol
 // newClaimSpec returns the spec of a claim of a machine with room for disks and memory of a size.
 func newClaimSpec(machine *backend.Machine, size int64) corev1.PersistentVolumeClaimSpec {
 	var class *string // the default of the cluster
-	if machine.StorageClass != "" {
-		class = &machine.StorageClass
+	if machine.Pod.StorageClassName != "" {
+		class = &machine.Pod.StorageClassName
 	}
 	return corev1.PersistentVolumeClaimSpec{
 		StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},

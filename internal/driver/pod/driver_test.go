@@ -131,7 +131,7 @@ func TestClaimThatCannotGrow(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.machine(uuid.NewUUID())
-	machine.DiskBytes, machine.StorageClass = 1<<30, "" // volumes without a class do not grow
+	machine.DiskBytes, machine.Pod.StorageClassName = 1<<30, "" // volumes without a class do not grow
 	c.must("Create", c.driver.Create(t.Context(), machine))
 	machine.DiskBytes, machine.Hash = 2<<30, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
@@ -160,7 +160,7 @@ func TestPodOfATemplate(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.machine(uuid.NewUUID())
-	machine.PodTemplate = &v1alpha1.PodTemplate{
+	machine.Pod.Template = &v1alpha1.PodTemplate{
 		Metadata: v1alpha1.PodMetadata{Labels: map[string]string{"app": "shop"}},
 		Spec: v1alpha1.PodScheduling{
 			NodeSelector: map[string]string{"disk": "ssd"}, PriorityClassName: "system-node-critical",
@@ -181,9 +181,9 @@ func TestPodOfATemplate(t *testing.T) {
 	if pod.Labels["app"] != "shop" || pod.Spec.NodeSelector["disk"] != "ssd" || len(pod.Spec.TopologySpreadConstraints) != 1 || pod.Spec.Priority == nil || *pod.Spec.Priority == 0 {
 		t.Errorf("the Pod has %+v, %+v", pod.Labels, pod.Spec)
 	}
-	machine.PodTemplate, machine.Hash = nil, "2"
+	machine.Pod.Template, machine.Hash = nil, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
-	c.until(machine, "the change is pending", func(s backend.Server) bool { return slices.Equal(s.Pending, []string{"podTemplate"}) })
+	c.until(machine, "the change is pending", func(s backend.Server) bool { return slices.Equal(s.Pending, []string{"pod.template"}) })
 	harness.Eventually(t, "it is deleted", func() bool {
 		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
 	})

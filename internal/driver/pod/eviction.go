@@ -45,8 +45,8 @@ func newBudget(id backend.Identity) *policyv1.PodDisruptionBudget {
 
 // keepBudget makes the PodDisruptionBudget of a machine what its spec says. before is the last applied spec; without a hash, it is unknown.
 func (d *Driver) keepBudget(ctx context.Context, machine, before *backend.Machine) error {
-	if machine.EvictionPolicy != v1alpha1.EvictionNone {
-		if before.Hash != "" && before.EvictionPolicy != v1alpha1.EvictionNone {
+	if machine.Pod.EvictionPolicy != v1alpha1.EvictionNone {
+		if before.Hash != "" && before.Pod.EvictionPolicy != v1alpha1.EvictionNone {
 			return nil
 		}
 		return d.removeBudget(ctx, machine.Identity)

@@ -18,7 +18,7 @@ import (
 func (c *cluster) runningWith(policy v1alpha1.EvictionPolicy) backend.Machine {
 	c.Helper()
 	machine := c.machine(uuid.NewUUID())
-	machine.EvictionPolicy = policy
+	machine.Pod.EvictionPolicy = policy
 	c.must("Create", c.driver.Create(c.Context(), machine))
 	c.must("Start", c.driver.Start(c.Context(), machine))
 	c.until(machine, "it runs", isRunning)
@@ -44,7 +44,7 @@ func TestEvictionIsRefused(t *testing.T) {
 	if len(server.Pending) > 0 {
 		t.Errorf("pending are %q", server.Pending)
 	}
-	machine.EvictionPolicy, machine.Hash = v1alpha1.EvictionStop, "2"
+	machine.Pod.EvictionPolicy, machine.Hash = v1alpha1.EvictionStop, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	if err := c.evict(machine); err != nil {
 		t.Errorf("the eviction with another policy: %v", err)
@@ -52,7 +52,7 @@ func TestEvictionIsRefused(t *testing.T) {
 	c.until(machine, "it is off", func(s backend.Server) bool {
 		return s.State == backend.StateStopped && s.Ended != nil && s.Ended.Cause == backend.CauseHost
 	})
-	machine.EvictionPolicy, machine.Hash = v1alpha1.EvictionNone, "3"
+	machine.Pod.EvictionPolicy, machine.Hash = v1alpha1.EvictionNone, "3"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.remove(machine)
 	if left := c.leftovers(t); len(left) > 0 {
@@ -96,9 +96,9 @@ func TestEvictionPolicyIsPending(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.runningWith("")
-	machine.EvictionPolicy, machine.Hash = v1alpha1.EvictionSleep, "2"
+	machine.Pod.EvictionPolicy, machine.Hash = v1alpha1.EvictionSleep, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
-	c.until(machine, "the change is pending", func(s backend.Server) bool { return slices.Equal(s.Pending, []string{"evictionPolicy"}) })
+	c.until(machine, "the change is pending", func(s backend.Server) bool { return slices.Equal(s.Pending, []string{"pod.evictionPolicy"}) })
 	c.sleep(machine)
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it is awake, with the change", func(s backend.Server) bool { return isRunning(s) && len(s.Pending) == 0 })

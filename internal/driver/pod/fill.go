@@ -78,7 +78,7 @@ func newFillPod(rec *record, images images, processors processors) (*corev1.Pod,
 		of := fill.Memory.Started.Identity
 		job.Of = &launcher.Identity{UID: string(of.UID), Namespace: of.Namespace, Name: of.Name}
 	}
-	pod, err := newJobPod(meta, launcher.Job{Fill: &job}, images.launcher, machine.PodTemplate)
+	pod, err := newJobPod(meta, launcher.Job{Fill: &job}, images.launcher, machine.Pod.Template)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func newFillPod(rec *record, images images, processors processors) (*corev1.Pod,
 	spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
 		LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{labelSnapshot: string(fill.Snapshot.UID)}}, TopologyKey: corev1.LabelHostname,
 	}}}}
-	if template := machine.PodTemplate; template != nil {
+	if template := machine.Pod.Template; template != nil {
 		spec.NodeSelector, spec.PriorityClassName = template.Spec.NodeSelector, template.Spec.PriorityClassName
 		if affinity := template.Spec.Affinity; affinity != nil {
 			spec.Affinity.NodeAffinity = affinity.NodeAffinity

@@ -115,7 +115,7 @@ func TestMemoryOfAFork(t *testing.T) {
 		"other ports":          {func(m *backend.Machine, _ *snapshotRecord) { m.Ports = nil }, ""},
 		"no memory":            {func(m *backend.Machine, r *snapshotRecord) { r.Memory, m.MilliCPU = nil, 1000 }, ""},
 		"an image":             {func(_ *backend.Machine, r *snapshotRecord) { r.Image = &v1alpha1.Image{Container: "disk:v1"} }, "only the default guest"},
-		"ephemeral disks":      {func(m *backend.Machine, _ *snapshotRecord) { m.Ephemeral = true }, "no volumes"},
+		"ephemeral disks":      {func(m *backend.Machine, _ *snapshotRecord) { m.Pod.Storage = v1alpha1.StorageEphemeral }, "no volumes"},
 		"fewer processors":     {func(m *backend.Machine, _ *snapshotRecord) { m.MilliCPU = 1000 }, "other processors"},
 		"another model":        {func(m *backend.Machine, _ *snapshotRecord) { m.CPUModel = "qemu64" }, "other processors"},
 		"more memory":          {func(m *backend.Machine, _ *snapshotRecord) { m.MemoryBytes = 1 << 30 }, "1024 MiB of memory"},

@@ -58,7 +58,7 @@ func TestNewFork(t *testing.T) {
 func TestFillPod(t *testing.T) {
 	machine := newMachine()
 	machine.DiskBytes, machine.Disks = 64<<20, []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}
-	machine.PodTemplate = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{
+	machine.Pod.Template = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{
 		NodeSelector: map[string]string{"disk": "fast"}, Tolerations: []corev1.Toleration{{Key: "vm", Operator: corev1.TolerationOpExists}},
 		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
 	}}

@@ -66,7 +66,7 @@ type record struct {
 // wants it.
 func (r *record) wake(machine backend.Machine) *record {
 	started := *r.Started
-	started.PodTemplate, started.EvictionPolicy = machine.PodTemplate, machine.EvictionPolicy
+	started.Pod = machine.Pod
 	return &record{
 		Machine: withImage(machine, r), Started: &started, SeedSum: r.SeedSum, Run: rand.String(10), DiskRefused: r.DiskRefused, Epoch: r.Epoch,
 		BalloonBytes: r.BalloonBytes, Restored: r.Restored, FailedRestore: r.FailedRestore,

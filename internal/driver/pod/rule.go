@@ -41,14 +41,14 @@ func Validate(machine *backend.Machine) error {
 		return wrong("spec.onHostShutdown", "machines of the driver pod are on no host; remove the field, or use the driver qemu")
 	}
 	const memory = "the driver pod saves the memory of machines that sleep to the PersistentVolumeClaim of their root disk; "
-	canSleep := hasRoot && !machine.Ephemeral
+	canSleep := hasRoot && !machine.HasEphemeralDisks()
 	if machine.SleepsOnSchedule && !canSleep {
-		return wrong("spec.powerSchedule", memory+"set spec.resource.rootDisk without spec.ephemeral, or remove the field")
+		return wrong("spec.powerSchedule", memory+"set spec.resource.rootDisk without spec.pod.storage Ephemeral, or remove the field")
 	}
-	if machine.EvictionPolicy == v1alpha1.EvictionSleep && !canSleep {
-		return wrong("spec.evictionPolicy", memory+"set spec.resource.rootDisk without spec.ephemeral, or another policy")
+	if machine.Pod.EvictionPolicy == v1alpha1.EvictionSleep && !canSleep {
+		return wrong("spec.pod.evictionPolicy", memory+"set spec.resource.rootDisk without spec.pod.storage Ephemeral, or another policy")
 	}
-	if machine.Ephemeral {
+	if machine.HasEphemeralDisks() {
 		if err := validateEphemeral(machine); err != nil {
 			return err
 		}
@@ -72,14 +72,14 @@ func validateEphemeral(machine *backend.Machine) error {
 		name    string
 		isGiven bool
 	}{
-		{"spec.storageClassName", machine.StorageClass != ""},
+		{"spec.pod.storageClassName", machine.Pod.StorageClassName != ""},
 		{"spec.snapshots", machine.TakesSnapshots},
 		{"spec.restore", machine.IsRestored},
 		{"spec.image.snapshot", isOfSnapshot(machine)},
 		{"spec.disks[].deletePolicy", slices.ContainsFunc(machine.Disks, isKept)},
 	} {
 		if field.isGiven {
-			return &backend.FieldError{Field: field.name, Message: "the disks of an ephemeral machine are in no PersistentVolumeClaims; remove the field, or spec.ephemeral"}
+			return &backend.FieldError{Field: field.name, Message: "the disks of an ephemeral machine are in no PersistentVolumeClaims; remove the field, or spec.pod.storage"}
 		}
 	}
 	return nil

@@ -55,7 +55,7 @@ func (r *record) isAsleep(pod *corev1.Pod) bool {
 
 // mayBeAsleep reports whether a machine whose Pod is gone has fallen asleep if it could: then that was recorded nowhere but on its volume.
 func (r *record) mayBeAsleep() bool {
-	return r.Run != "" && r.Failure == nil && r.Started != nil && r.Started.EvictionPolicy == v1alpha1.EvictionSleep
+	return r.Run != "" && r.Failure == nil && r.Started != nil && r.Started.Pod.EvictionPolicy == v1alpha1.EvictionSleep
 }
 
 // describeAsleep describes a machine that is asleep.

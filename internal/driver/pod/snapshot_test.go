@@ -19,7 +19,7 @@ func newSnapshotIdentity() backend.SnapshotIdentity {
 // The claim has room for all that the disks can have, and neither the watches of machines nor the garbage collector find it.
 func TestSnapshotClaim(t *testing.T) {
 	machine := newMachine()
-	machine.DiskBytes, machine.StorageClass = 1<<30, "fast"
+	machine.DiskBytes, machine.Pod.StorageClassName = 1<<30, "fast"
 	machine.Disks = []backend.Disk{{Name: "data", SizeBytes: 2 << 30}}
 	claim, larger := newSnapshotClaim(newSnapshotIdentity(), &machine, false), newSnapshotClaim(newSnapshotIdentity(), &machine, true)
 	if more := larger.Spec.Resources.Requests.Storage().Value() - claim.Spec.Resources.Requests.Storage().Value(); more != machine.MemoryBytes+machine.MemoryBytes/16 {

@@ -78,7 +78,7 @@ func newTakePod(id backend.SnapshotIdentity, source *snapshotSource, image strin
 	for _, disk := range claimedDisks(source.machine) {
 		job.Take.Disks = append(job.Take.Disks, disk.Name)
 	}
-	pod, err := newJobPod(newSnapshotMeta(id, source.machine.Identity), job, image, source.machine.PodTemplate)
+	pod, err := newJobPod(newSnapshotMeta(id, source.machine.Identity), job, image, source.machine.Pod.Template)
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ func newDefinition(machine *backend.Machine) launcher.Definition {
 	d := launcher.Definition{
 		UID: string(machine.UID), Namespace: machine.Namespace, Name: machine.Name,
 		CPUs: machine.MilliCPU / 1000, CPUModel: machine.CPUModel, MemoryBytes: machine.MemoryBytes, CodeMiB: guestCode,
-		Display: machine.Display != "", DiskBytes: machine.DiskBytes, Ephemeral: machine.Ephemeral, ReadyPort: firstReadyPort, SleepWhenEvicted: machine.EvictionPolicy == v1alpha1.EvictionSleep,
+		Display: machine.Display != "", DiskBytes: machine.DiskBytes, Ephemeral: machine.HasEphemeralDisks(), ReadyPort: firstReadyPort, SleepWhenEvicted: machine.Pod.EvictionPolicy == v1alpha1.EvictionSleep,
 	}
 	for _, disk := range machine.Disks {
 		d.Disks = append(d.Disks, launcher.Disk{Name: disk.Name, Bytes: disk.SizeBytes})
@@ -207,7 +207,7 @@ func newPod(rec *record, images images, processors processors, mustBeAsleep bool
 		pod.Labels[v1alpha1.LabelSet] = machine.Set
 	}
 	pod.Annotations[annotationRun], pod.Annotations[annotationSeed] = rec.Run, rec.SeedSum
-	addTemplate(pod, machine.PodTemplate)
+	addTemplate(pod, machine.Pod.Template)
 	addVolumes(&pod.Spec, machine, images)
 	processors.addTo(&pod.Spec, &definition)
 	return pod, nil
@@ -316,7 +316,7 @@ func addDisks(spec *corev1.PodSpec, machine *backend.Machine) {
 			volume, path = "disk-"+disk.Name, filepath.Join(launcher.DisksDir, disk.Name)
 		}
 		source := claimSource(claimName(machine.UID, disk.Name))
-		if machine.Ephemeral {
+		if machine.HasEphemeralDisks() {
 			source = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(claimSize(disk.SizeBytes))}}
 		}
 		addVolume(spec, volume, path, false, source)

@@ -36,23 +36,25 @@ func newMachine() backend.Machine {
 func TestValidate(t *testing.T) {
 	for field, change := range map[string]func(*backend.Machine){
 		"": func(m *backend.Machine) {
-			m.DiskBytes, m.SleepsOnSchedule, m.EvictionPolicy, m.Display = 1<<30, true, v1alpha1.EvictionSleep, v1alpha1.DisplayVGA
+			m.DiskBytes, m.SleepsOnSchedule, m.Pod.EvictionPolicy, m.Display = 1<<30, true, v1alpha1.EvictionSleep, v1alpha1.DisplayVGA
 			m.TakesSnapshots, m.IsRestored = true, true
 		},
-		"spec.image":             func(m *backend.Machine) { m.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/disk"}} },
-		"spec.resource.rootDisk": func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
-		"spec.network":           func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
-		"spec.disks":             func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
-		"spec.firmware":          func(m *backend.Machine) { m.Firmware = v1alpha1.FirmwareUEFI },
-		"spec.onHostShutdown":    func(m *backend.Machine) { m.SleepsAtShutdown = true },
-		"spec.powerSchedule":     func(m *backend.Machine) { m.SleepsOnSchedule = true },                 // without a disk
-		"spec.evictionPolicy":    func(m *backend.Machine) { m.EvictionPolicy = v1alpha1.EvictionSleep }, // without a disk
-		"spec.idle":              func(m *backend.Machine) { m.SleepsWhenIdle = true },
-		"spec.resource.cpu":      func(m *backend.Machine) { m.MilliCPU = 1500 },
-		"spec.storageClassName":  func(m *backend.Machine) { m.Ephemeral, m.StorageClass = true, "fast" },
-		"spec.image.snapshot":    func(m *backend.Machine) { m.Ephemeral, m.Image = true, &v1alpha1.Image{Snapshot: "gold"} },
+		"spec.image":                func(m *backend.Machine) { m.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/disk"}} },
+		"spec.resource.rootDisk":    func(m *backend.Machine) { m.Image = &v1alpha1.Image{Container: "disk:v1"} },
+		"spec.network":              func(m *backend.Machine) { m.Network = &v1alpha1.Network{} },
+		"spec.disks":                func(m *backend.Machine) { m.Disks = []backend.Disk{{Name: "data"}} },
+		"spec.firmware":             func(m *backend.Machine) { m.Firmware = v1alpha1.FirmwareUEFI },
+		"spec.onHostShutdown":       func(m *backend.Machine) { m.SleepsAtShutdown = true },
+		"spec.powerSchedule":        func(m *backend.Machine) { m.SleepsOnSchedule = true },                     // without a disk
+		"spec.pod.evictionPolicy":   func(m *backend.Machine) { m.Pod.EvictionPolicy = v1alpha1.EvictionSleep }, // without a disk
+		"spec.idle":                 func(m *backend.Machine) { m.SleepsWhenIdle = true },
+		"spec.resource.cpu":         func(m *backend.Machine) { m.MilliCPU = 1500 },
+		"spec.pod.storageClassName": func(m *backend.Machine) { m.Pod.Storage, m.Pod.StorageClassName = v1alpha1.StorageEphemeral, "fast" },
+		"spec.image.snapshot": func(m *backend.Machine) {
+			m.Pod.Storage, m.Image = v1alpha1.StorageEphemeral, &v1alpha1.Image{Snapshot: "gold"}
+		},
 		"spec.disks[].deletePolicy": func(m *backend.Machine) {
-			m.Ephemeral, m.Disks = true, []backend.Disk{{Name: "data", SizeBytes: 1 << 20, Retain: true}}
+			m.Pod.Storage, m.Disks = v1alpha1.StorageEphemeral, []backend.Disk{{Name: "data", SizeBytes: 1 << 20, Retain: true}}
 		},
 		"spec.cloudInit": func(m *backend.Machine) { m.Seed = &backend.Seed{UserData: strings.Repeat("x", maxSeed+1)} },
 	} {
@@ -162,7 +164,7 @@ func TestPodWithKVM(t *testing.T) {
 // The disks of an ephemeral machine are on the storage of the node, which the scheduler counts.
 func TestEphemeralPod(t *testing.T) {
 	machine := newMachine()
-	machine.Ephemeral, machine.DiskBytes, machine.Disks = true, 1<<30, []backend.Disk{{Name: "data", SizeBytes: 1 << 30}}
+	machine.Pod.Storage, machine.DiskBytes, machine.Disks = v1alpha1.StorageEphemeral, 1<<30, []backend.Disk{{Name: "data", SizeBytes: 1 << 30}}
 	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if err != nil {
 		t.Fatal(err)
@@ -220,8 +222,8 @@ func TestSlim(t *testing.T) {
 
 func TestPodTemplate(t *testing.T) {
 	machine := newMachine()
-	machine.StorageClass, machine.DiskBytes, machine.Set = "fast", 1<<30, "web"
-	machine.PodTemplate = &v1alpha1.PodTemplate{
+	machine.Pod.StorageClassName, machine.DiskBytes, machine.Set = "fast", 1<<30, "web"
+	machine.Pod.Template = &v1alpha1.PodTemplate{
 		Metadata: v1alpha1.PodMetadata{Labels: map[string]string{"app": "shop", labelUID: "other"}, Annotations: map[string]string{"team": "a"}},
 		Spec: v1alpha1.PodScheduling{
 			NodeSelector: map[string]string{"disk": "ssd"}, PriorityClassName: "high",
@@ -238,13 +240,13 @@ func TestPodTemplate(t *testing.T) {
 	if pod.Spec.NodeSelector["disk"] != "ssd" || pod.Spec.PriorityClassName != "high" || len(pod.Spec.Tolerations) != 1 || !ptr.Deref(pod.Spec.SecurityContext.RunAsNonRoot, false) {
 		t.Errorf("%+v", pod.Spec)
 	}
-	if len(machine.PodTemplate.Metadata.Labels) != 2 {
-		t.Errorf("the machine has the labels %v now", machine.PodTemplate.Metadata.Labels)
+	if len(machine.Pod.Template.Metadata.Labels) != 2 {
+		t.Errorf("the machine has the labels %v now", machine.Pod.Template.Metadata.Labels)
 	}
 	if class := newClaim(&machine, disksOf(&machine)[0]).Spec.StorageClassName; ptr.Deref(class, "") != "fast" {
 		t.Errorf("the class of the volume is %v", class)
 	}
-	machine.StorageClass = ""
+	machine.Pod.StorageClassName = ""
 	if class := newClaim(&machine, disksOf(&machine)[0]).Spec.StorageClassName; class != nil {
 		t.Errorf("the class of the volume is %q, and not the default", *class)
 	}

@@ -27,7 +27,7 @@ func findUEFI() (code, vars string, err error) {
 			return files.code, files.vars, nil
 		}
 	}
-	return "", "", errors.New("spec.firmware is uefi, but no UEFI firmware is installed on the host of the driver qemu. On Debian and Ubuntu: apt-get install ovmf")
+	return "", "", errors.New("spec.firmware is UEFI, but no UEFI firmware is installed on the host of the driver qemu. On Debian and Ubuntu: apt-get install ovmf")
 }
 
 // checkFirmware fails if the host does not have the firmware of a machine.

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/network"
 )
@@ -94,7 +95,7 @@ func (m *machine) networkEntry() (entry network.Machine, has, on bool) {
 		wanted = m.startedWith()
 	}
 	if rules := wanted.Network; rules != nil {
-		entry.Isolated = rules.Isolated
+		entry.Isolated = rules.Mode == v1alpha1.NetworkIsolated
 		for _, peer := range rules.AllowFrom {
 			entry.AllowFrom = append(entry.AllowFrom, peer.Namespace)
 		}

@@ -84,7 +84,7 @@ disks ''
 eventually '[ ! -e virtio-data ] && [ ! -e virtio-logs ]'
 
 kubectl patch vm work --type merge -p '{"spec": {"action": "stopped"}}'
-kubectl wait --for=jsonpath='{.status.server.state}'=stopped vm/work --timeout=`+debianTimeout.String()+`
+kubectl wait --for=jsonpath='{.status.server.state}'=Stopped vm/work --timeout=`+debianTimeout.String()+`
 keelson vm logs work | grep "reboot: Power down"
 keelson vm image list
 keelson vm image rm debian-13 || echo "in use"

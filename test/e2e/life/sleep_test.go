@@ -13,7 +13,7 @@ kind: VirtualMachine
 metadata: {name: sleeper}
 spec:
   resource: {cpu: 1, memory: 128Mi}
-  onHostShutdown: sleep
+  onHostShutdown: Sleep
 `
 
 // TestLongMachineSleepsWhileKeelsonIsDown stops Keelson with a machine that sleeps meanwhile, and then without room for its memory.

@@ -39,7 +39,7 @@ func TestLongAccessOfUsers(t *testing.T) {
 	aggregated := func(role string) bool { return strings.Contains(role, "virtualmachines/console") }
 	admin.Until(transcript.Quietly(t), "the role is aggregated", aggregated, "kubectl", "get", "clusterrole", "edit", "-o", "yaml")
 
-	create := vm("create", "web", "--display=vga", "--wait")
+	create := vm("create", "web", "--display=VGA", "--wait")
 	transcript.Contains(t, stranger.Fails(t, 1, create...), "forbidden")
 	editor.OK(t, create...)
 	admin.OK(t, "keelson", "cluster", "create", "demo", "--wait", "--kubeconfig", admin.Env["KUBECONFIG"])

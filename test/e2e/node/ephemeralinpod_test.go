@@ -11,7 +11,7 @@ import (
 
 // ephemeralInPod creates a machine that has new disks at each start, and no claim.
 func ephemeralInPod(t *testing.T, u *user) {
-	u.apply(t, strings.Replace(machineInPod, "spec:\n", "spec:\n  ephemeral: true\n  disks: [{name: data, size: 32Mi}]\n", 1))
+	u.apply(t, strings.Replace(machineInPod, "spec:\n", "spec:\n  pod: {storage: Ephemeral}\n  disks: [{name: data, size: 32Mi}]\n", 1))
 	u.awaitMachine(t)
 	hasNewDisk := func() {
 		t.Helper()
@@ -30,6 +30,6 @@ func ephemeralInPod(t *testing.T, u *user) {
 	u.Until(t, "it cannot sleep", func(out string) bool {
 		return strings.Contains(out, "InvalidSpec") && strings.Contains(out, "has none")
 	}, message...)
-	transcript.Contains(t, u.Fails(t, 1, "kubectl", "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"ephemeral":false}}`), "spec.ephemeral", "cannot be changed")
+	transcript.Contains(t, u.Fails(t, 1, "kubectl", "patch", "virtualmachine", "vm", "--type=merge", "--patch", `{"spec":{"pod":{"storage":"Persistent"}}}`), "spec.pod.storage", "cannot be changed")
 	deleteInPod(t, u)
 }

@@ -36,7 +36,7 @@ func movedInPod(t *testing.T, u *user) {
 		t.Errorf("got %q", got)
 	}
 	u.apply(t, strings.Replace(sharedVolume, "DIRECTORY", shared, 1))
-	u.apply(t, strings.Replace(machineInPod, "spec:\n", "spec:\n  storageClassName: shared\n  evictionPolicy: sleep\n", 1))
+	u.apply(t, strings.Replace(machineInPod, "spec:\n", "spec:\n  pod: {storageClassName: shared, evictionPolicy: Sleep}\n", 1))
 	u.awaitMachine(t)
 	placed := func() string {
 		return u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].spec.nodeName}")

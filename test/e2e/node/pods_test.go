@@ -107,7 +107,7 @@ func upWithPods(t *testing.T, u *user) {
 func refusedInPods(t *testing.T, u *user) {
 	for field, spec := range map[string]string{
 		"spec.disks":             "disks: [{name: data, virtualDisk: data}]",
-		"spec.firmware":          "firmware: uefi",
+		"spec.firmware":          "firmware: UEFI",
 		"spec.image":             "image: {path: /disk.qcow2}",
 		"spec.resource.cpu":      "resource: {cpu: 500m}",
 		"spec.resource.rootDisk": "image: {container: \"disk:v1\"}",
@@ -142,7 +142,7 @@ func (u *user) awaitMachine(t *testing.T) {
 func pauseInPod(t *testing.T, u *user) {
 	pod := u.kubectl(t, "get", "pods", "--selector", ofMachines, "-o", "jsonpath={.items[*].metadata.uid}")
 	u.request(t, "paused")
-	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=paused", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=Paused", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
 	if got := u.field(t, "virtualmachine/vm", `{.status.conditions[?(@.type=="Ready")].reason}`); got != "Paused" {
 		t.Errorf("Ready has the reason %s", got)
 	}

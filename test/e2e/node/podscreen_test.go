@@ -18,8 +18,8 @@ import (
 func screenInPod(t *testing.T, u *user) {
 	picture := filepath.Join(t.TempDir(), "vm.png")
 	screenshot := []string{"keelson", "vm", "screenshot", "vm", "--kubeconfig", u.Env["KUBECONFIG"], "-o", picture}
-	transcript.Contains(t, u.Fails(t, 1, screenshot...), "has no display: set spec.display.type to vga")
-	u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"display":{"type":"vga"}}}`)
+	transcript.Contains(t, u.Fails(t, 1, screenshot...), "has no display: set spec.display.type to VGA")
+	u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"display":{"type":"VGA"}}}`)
 	u.kubectl(t, "wait", "virtualmachine/vm", "--for=condition=RestartRequired", "--timeout", transcript.WaitTimeout.String())
 	transcript.Contains(t, u.Fails(t, 1, screenshot...), "was started without a display: restart it")
 	u.restart(t)

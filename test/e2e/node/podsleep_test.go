@@ -32,7 +32,7 @@ func (u *user) sleep(t *testing.T) {
 
 func (u *user) awaitAsleep(t *testing.T) {
 	t.Helper()
-	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=asleep", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=Asleep", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
 }
 
 // wake wakes the machine, and returns its page boot.
@@ -80,15 +80,15 @@ func damagedInPod(t *testing.T, u *user) {
 		"kubectl", "get", "events", "--field-selector", "reason=MemoryLost", "-o", "jsonpath={.items[*].message}")
 }
 
-// drainInPod drains the node of the machine: with the policy none that is refused, and with sleep it goes on afterwards.
+// drainInPod drains the node of the machine: with the policy None that is refused, and with Sleep it goes on afterwards.
 func drainInPod(t *testing.T, u *user) {
 	policy := func(policy string) {
 		t.Helper()
-		u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"evictionPolicy":`+policy+`}}`)
+		u.kubectl(t, "patch", "virtualmachine/vm", "--type=merge", "-p", `{"spec":{"pod":{"evictionPolicy":`+policy+`}}}`)
 	}
 	node, uid := u.field(t, "nodes", "{.items[0].metadata.name}"), u.field(t, "virtualmachine/vm", "{.metadata.uid}")
 	drain := []string{"kubectl", "drain", node, "--pod-selector", ofMachines, "--delete-emptydir-data"}
-	policy(`"none"`)
+	policy(`"None"`)
 	u.Until(t, "its budget counts it", transcript.Is("1 0"), "kubectl", "get", "poddisruptionbudgets", "--selector", ofMachines,
 		"-o", "jsonpath={.items[*].status.currentHealthy} {.items[*].status.disruptionsAllowed}")
 	before := u.run(t)
@@ -99,9 +99,9 @@ func drainInPod(t *testing.T, u *user) {
 		t.Errorf("it was evicted: the run %s was %s", now, before)
 	}
 
-	policy(`"sleep"`)
+	policy(`"Sleep"`)
 	u.Until(t, "its budget is gone", transcript.Is(""), "kubectl", "get", "poddisruptionbudgets", "--selector", ofMachines, "-o", "name")
-	u.Until(t, "the change is pending", func(out string) bool { return strings.Contains(out, "evictionPolicy") },
+	u.Until(t, "the change is pending", func(out string) bool { return strings.Contains(out, "pod.evictionPolicy") },
 		"kubectl", "get", "virtualmachine", "vm", "-o", `jsonpath={.status.conditions[?(@.type=="RestartRequired")].message}`)
 	u.restart(t)
 	boot, run := u.page(t, "boot"), u.run(t)

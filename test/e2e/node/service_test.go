@@ -21,7 +21,7 @@ kind: VirtualMachine
 metadata: {name: guest}
 spec:
   resource: {memory: 256Mi}
-  service: true
+  service: {}
   ports: [{name: http, port: 80}]
   readinessProbe: {httpGet: {port: 80}}
   cloudInit:

@@ -136,7 +136,7 @@ func takenAsleepInPod(t *testing.T, u *user) {
 
 func takenOffInPod(t *testing.T, u *user) {
 	u.request(t, "stopped")
-	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=stopped", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
+	u.kubectl(t, "wait", "--for=jsonpath={.status.server.state}=Stopped", "virtualmachine/vm", "--timeout", transcript.WaitTimeout.String())
 	checkDisk(t, u.takeSnapshot(t, "stopped")("root"), "later-1")
 	u.request(t, "active")
 	u.awaitMachine(t)

@@ -11,7 +11,7 @@ import (
 //
 // Display is the display of a machine.
 type DisplayApplyConfiguration struct {
-	// Type of the display: none or vga, a VGA card with a VNC server, which the access API
+	// Type of the display: None or VGA, a VGA card with a VNC server, which the access API
 	// reaches.
 	Type *virtualmachinev1alpha1.DisplayType `json:"type,omitempty"`
 }

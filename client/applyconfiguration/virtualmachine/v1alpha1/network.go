@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	virtualmachinev1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+)
+
 // NetworkApplyConfiguration represents a declarative configuration of the Network type for use
 // with apply.
 //
@@ -10,9 +14,10 @@ type NetworkApplyConfiguration struct {
 	// Other namespaces whose machines can reach this machine, and that it can reach. Both
 	// machines must allow the namespace of the other one.
 	AllowFrom []NetworkPeerApplyConfiguration `json:"allowFrom,omitempty"`
-	// Cuts the machine off: it reaches neither other machines nor other networks, and is
+	// Namespace, the default: the machine and the other machines of its namespace reach each
+	// other. Isolated: the machine reaches neither other machines nor other networks, and is
 	// reached through its ports only.
-	Isolated *bool `json:"isolated,omitempty"`
+	Mode *virtualmachinev1alpha1.NetworkMode `json:"mode,omitempty"`
 }
 
 // NetworkApplyConfiguration constructs a declarative configuration of the Network type for use with
@@ -34,10 +39,10 @@ func (b *NetworkApplyConfiguration) WithAllowFrom(values ...*NetworkPeerApplyCon
 	return b
 }
 
-// WithIsolated sets the Isolated field in the declarative configuration to the given value
+// WithMode sets the Mode field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Isolated field is set to the value of the last call.
-func (b *NetworkApplyConfiguration) WithIsolated(value bool) *NetworkApplyConfiguration {
-	b.Isolated = &value
+// If called multiple times, the Mode field is set to the value of the last call.
+func (b *NetworkApplyConfiguration) WithMode(value virtualmachinev1alpha1.NetworkMode) *NetworkApplyConfiguration {
+	b.Mode = &value
 	return b
 }

@@ -14,7 +14,7 @@ import (
 type ServerApplyConfiguration struct {
 	// Name of the server in the backend.
 	ID *string `json:"id,omitempty"`
-	// Power state: running, paused, asleep, stopped, starting, stopping or unknown.
+	// Power state: Running, Paused, Asleep, Stopped, Starting, Stopping or Unknown.
 	State *virtualmachinev1alpha1.ServerState `json:"state,omitempty"`
 	// Resource usage of the machine over the last 15 s, updated after a change of 5
 	// percentage points. The metrics are exact.

@@ -34,9 +34,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// powerSchedule.sleep, or until it has been idle for as long again.
 	WakeRequestedAt *v1.Time `json:"wakeRequestedAt,omitempty"`
 	// What happens to the running machine when its host is shut down, and at keelson
-	// down: stop shuts the guest down; sleep puts the machine to sleep, or shuts it down
+	// down: Stop shuts the guest down; Sleep puts the machine to sleep, or shuts it down
 	// if its memory cannot be saved in time. The machine is started or woken when
-	// Keelson is there again. The default is stop. The driver qemu supports sleep.
+	// Keelson is there again. The default is Stop. The driver qemu supports Sleep.
 	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 	// Snapshots of the machine on a schedule. The drivers qemu and pod support that.
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
@@ -55,9 +55,9 @@ type VirtualMachineSpecApplyConfiguration struct {
 	Ports []PortApplyConfiguration `json:"ports,omitempty"`
 	// Who can reach the machine. By default, the machines of its namespace.
 	Network *NetworkApplyConfiguration `json:"network,omitempty"`
-	// Whether Pods of a real node reach the ports of the guest through a Service with the
-	// name of the machine. The condition ServiceReady reports whether they do.
-	Service *bool `json:"service,omitempty"`
+	// Service with the name of the machine, through which Pods of a real node reach the ports
+	// of the guest. The condition ServiceReady reports whether they do.
+	Service *ServiceApplyConfiguration `json:"service,omitempty"`
 	// Check of the guest over its network that Ready waits for, in addition to the
 	// guest agent, if there is one.
 	ReadinessProbe *ProbeApplyConfiguration `json:"readinessProbe,omitempty"`
@@ -67,30 +67,17 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// CD-ROM drive of the machine, for installers. A machine boots from it if it cannot boot
 	// from its root disk. A change requires a restart.
 	CDROM *CDROMApplyConfiguration `json:"cdrom,omitempty"`
-	// Firmware of the machine: bios or uefi. A change requires a restart.
+	// Firmware of the machine: BIOS or UEFI. A change requires a restart.
 	Firmware *virtualmachinev1alpha1.Firmware `json:"firmware,omitempty"`
 	// Model of the processors, one of those that the backend supports, such as
 	// Skylake-Server. The default is the model of the host or, with software emulation,
 	// all supported features. A change requires a restart.
 	CPUModel *string `json:"cpuModel,omitempty"`
-	// Display of the machine, in addition to its serial console. The default is none. A
+	// Display of the machine, in addition to its serial console. The default is None. A
 	// change requires a restart.
 	Display *DisplayApplyConfiguration `json:"display,omitempty"`
-	// What the Pod of the machine has in addition, for the driver pod. A change requires a
-	// restart.
-	PodTemplate *PodTemplateApplyConfiguration `json:"podTemplate,omitempty"`
-	// What happens when somebody else evicts or deletes the Pod of the machine, such as a
-	// drain of its node, for the driver pod. With stop, the default, the guest is powered
-	// off, and the machine starts in another Pod; with sleep, it is put to sleep, and goes
-	// on there. With none, evictions are refused, so that a drain waits. A change to or from
-	// sleep applies at the next start.
-	EvictionPolicy *virtualmachinev1alpha1.EvictionPolicy `json:"evictionPolicy,omitempty"`
-	// StorageClass of the PersistentVolumeClaims of the disks, for the driver pod. The
-	// default is that of the cluster.
-	StorageClassName *string `json:"storageClassName,omitempty"`
-	// Whether the machine has new disks at each start, on the storage of its node, instead
-	// of PersistentVolumeClaims, for the driver pod. Such a machine cannot sleep.
-	Ephemeral *bool `json:"ephemeral,omitempty"`
+	// Pod and volumes of the machine, for the driver pod.
+	Pod *VirtualMachinePodApplyConfiguration `json:"pod,omitempty"`
 	// Backend of the machine, if the manager has several. The default is the first
 	// backend of the manager.
 	Driver *string `json:"driver,omitempty"`
@@ -226,8 +213,8 @@ func (b *VirtualMachineSpecApplyConfiguration) WithNetwork(value *NetworkApplyCo
 // WithService sets the Service field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
 // If called multiple times, the Service field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithService(value bool) *VirtualMachineSpecApplyConfiguration {
-	b.Service = &value
+func (b *VirtualMachineSpecApplyConfiguration) WithService(value *ServiceApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Service = value
 	return b
 }
 
@@ -284,35 +271,11 @@ func (b *VirtualMachineSpecApplyConfiguration) WithDisplay(value *DisplayApplyCo
 	return b
 }
 
-// WithPodTemplate sets the PodTemplate field in the declarative configuration to the given value
+// WithPod sets the Pod field in the declarative configuration to the given value
 // and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the PodTemplate field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithPodTemplate(value *PodTemplateApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
-	b.PodTemplate = value
-	return b
-}
-
-// WithEvictionPolicy sets the EvictionPolicy field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the EvictionPolicy field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithEvictionPolicy(value virtualmachinev1alpha1.EvictionPolicy) *VirtualMachineSpecApplyConfiguration {
-	b.EvictionPolicy = &value
-	return b
-}
-
-// WithStorageClassName sets the StorageClassName field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the StorageClassName field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithStorageClassName(value string) *VirtualMachineSpecApplyConfiguration {
-	b.StorageClassName = &value
-	return b
-}
-
-// WithEphemeral sets the Ephemeral field in the declarative configuration to the given value
-// and returns the receiver, so that objects can be built by chaining "With" function invocations.
-// If called multiple times, the Ephemeral field is set to the value of the last call.
-func (b *VirtualMachineSpecApplyConfiguration) WithEphemeral(value bool) *VirtualMachineSpecApplyConfiguration {
-	b.Ephemeral = &value
+// If called multiple times, the Pod field is set to the value of the last call.
+func (b *VirtualMachineSpecApplyConfiguration) WithPod(value *VirtualMachinePodApplyConfiguration) *VirtualMachineSpecApplyConfiguration {
+	b.Pod = value
 	return b
 }
 

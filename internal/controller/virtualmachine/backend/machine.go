@@ -67,32 +67,21 @@ type Machine struct {
 	// driver needs that.
 	TakesSnapshots bool `json:"-"`
 	IsRestored     bool `json:"-"`
-	// PodTemplate is what the Pod of the machine has in addition, and StorageClass the class of its volume, for drivers whose
-	// machines are Pods.
-	PodTemplate  *v1alpha1.PodTemplate `json:"podTemplate,omitempty"`
-	StorageClass string                `json:"storageClass,omitempty"`
-	// Ephemeral means that such a machine has new disks at each start.
-	Ephemeral bool `json:"ephemeral,omitempty"`
-	// EvictionPolicy is what happens when that Pod is evicted; empty means the default.
-	EvictionPolicy v1alpha1.EvictionPolicy `json:"evictionPolicy,omitempty"`
+	// Pod is the Pod of the machine and its volumes, for drivers whose machines are Pods.
+	Pod v1alpha1.VirtualMachinePod `json:"pod,omitzero"`
 	// Set is the name of the VirtualMachineSet of the server; empty means none. A Pod has it as a label, for autoscalers.
 	Set string `json:"-"`
 	// Hash is a hash of all fields that can change.
 	Hash string `json:"hash"`
 }
 
+// HasEphemeralDisks reports whether a machine in a Pod has new disks at each start.
+func (m *Machine) HasEphemeralDisks() bool { return m.Pod.Storage == v1alpha1.StorageEphemeral }
+
 // RejectPodFields rejects the fields for machines that are Pods, for all other drivers. The error is a *FieldError.
 func (m *Machine) RejectPodFields() error {
-	const message = "only machines of the driver pod are Pods; remove the field"
-	switch {
-	case m.PodTemplate != nil:
-		return &FieldError{Field: "spec.podTemplate", Message: message}
-	case m.EvictionPolicy != "":
-		return &FieldError{Field: "spec.evictionPolicy", Message: message}
-	case m.StorageClass != "":
-		return &FieldError{Field: "spec.storageClassName", Message: message}
-	case m.Ephemeral:
-		return &FieldError{Field: "spec.ephemeral", Message: message}
+	if m.Pod != (v1alpha1.VirtualMachinePod{}) {
+		return &FieldError{Field: "spec.pod", Message: "only machines of the driver pod are Pods; remove the field"}
 	}
 	return nil
 }
@@ -119,17 +108,17 @@ type State string
 // The states of a server.
 const (
 	// StateAbsent: an attempt to create it is under way or has failed.
-	StateAbsent State = "absent"
+	StateAbsent State = "Absent"
 	// StateStopped: the server is powered off.
-	StateStopped State = "stopped"
+	StateStopped State = "Stopped"
 	// StateRunning: its processors run.
-	StateRunning State = "running"
+	StateRunning State = "Running"
 	// StatePaused: it is in memory and its processors are halted.
-	StatePaused State = "paused"
+	StatePaused State = "Paused"
 	// StateAsleep: its memory is in a file, and it uses no memory and no processor.
-	StateAsleep State = "asleep"
+	StateAsleep State = "Asleep"
 	// StateUnknown: the server exists, but its monitor does not respond.
-	StateUnknown State = "unknown"
+	StateUnknown State = "Unknown"
 )
 
 // Task is the background operation of a server.

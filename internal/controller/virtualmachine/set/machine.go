@@ -149,8 +149,9 @@ func immutable(machine, wanted *v1alpha1.VirtualMachineSpec) []string {
 	}
 	add(!equality.Semantic.DeepEqual(machine.Image, wanted.Image), "image")
 	add(machine.Driver != wanted.Driver, "driver")
-	add(machine.StorageClassName != wanted.StorageClassName, "storageClassName")
-	add(machine.Ephemeral != wanted.Ephemeral, "ephemeral")
+	was, now := ptr.Deref(machine.Pod, v1alpha1.VirtualMachinePod{}), ptr.Deref(wanted.Pod, v1alpha1.VirtualMachinePod{})
+	add(was.StorageClassName != now.StorageClassName, "pod.storageClassName")
+	add((was.Storage == v1alpha1.StorageEphemeral) != (now.Storage == v1alpha1.StorageEphemeral), "pod.storage")
 	add(shrinks(machine.Resource.RootDisk, wanted.Resource.RootDisk), "resource.rootDisk")
 	for _, disk := range wanted.Disks {
 		i := slices.IndexFunc(machine.Disks, func(d v1alpha1.Disk) bool { return d.Name == disk.Name })
