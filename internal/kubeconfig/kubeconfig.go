@@ -62,7 +62,7 @@ func Parse(data []byte) (*Access, error) {
 	}
 	access.Config, err = clientcmd.NewNonInteractiveClientConfig(*config, config.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
-		return nil, errors.New("no client can be made of it: something in it is missing or contradicts itself")
+		return nil, errors.New("no client can be created from it: it is incomplete or contradictory")
 	}
 	return access, nil
 }

@@ -52,7 +52,7 @@ func (l *launcher) importImage(ctx context.Context, path string) error {
 	case diskimage.IsWrong(err), errors.Is(err, errTooLarge):
 		return errors.Join(err, os.Remove(file.Name())) // its content is useless
 	case isFull(err):
-		return fmt.Errorf("%w. The volume of the disk needs room for the download and for the disk that is made of it; set a larger spec.resource.rootDisk", err)
+		return fmt.Errorf("%w. The volume of the disk needs room for the download and for the disk that is created from it; set a larger spec.resource.rootDisk", err)
 	case err != nil:
 		return err
 	}

@@ -221,6 +221,6 @@ func (l *launcher) fullMessage(nodes []string) string {
 	if l.definition.Ephemeral {
 		where, grow = "on its node", ""
 	}
-	return fmt.Sprintf("the volume of %s is full. The guest goes on when %d MiB are free: free space %s%s",
+	return fmt.Sprintf("the volume of %s is full. The guest resumes when %d MiB are free: free space %s%s",
 		strings.Join(names, " and "), diskspace.Enough>>20, where, grow)
 }

@@ -113,7 +113,7 @@ func responses(before *Inventory, after *Checked) []Finding {
 			add(r, Refused, reason(r.Err), "Change the object so that "+after.Version+" accepts it, before the upgrade")
 		}
 		for _, text := range r.Warnings {
-			add(r, Warning, text, "Change the object, and the manifest that it is made of")
+			add(r, Warning, text, "Change the object, and the manifest that it is created from")
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(objects), func(a, b key) int {

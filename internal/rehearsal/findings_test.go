@@ -67,7 +67,7 @@ func TestCompare(t *testing.T) {
 			{Resource: services, Object: "default/busy", Err: conflict},
 		}}, []Finding{
 			{Refused, "Service v1", []string{"default/web"}, 1, "spec.ports: Required value", "Change the object so that v2 accepts it, before the upgrade"},
-			{Warning, "Service v1", []string{"default/api", "default/web"}, 2, "spec.externalIPs is deprecated", "Change the object, and the manifest that it is made of"},
+			{Warning, "Service v1", []string{"default/api", "default/web"}, 2, "spec.externalIPs is deprecated", "Change the object, and the manifest that it is created from"},
 			{Unchecked, "Service v1", []string{"default/busy"}, 1, "controllers changed it all the time", "Try again"},
 		}},
 		{"webhooks, APIs of programs and versions that are not served", Inventory{

@@ -85,7 +85,7 @@ type Cluster struct {
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.from)",message="spec.from is for the engine local: the engine rke has no snapshots"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.snapshots)",message="spec.snapshots is for the engine local: with rke, set services.etcd.backup_config in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.restore)",message="spec.restore is for the engine local: with rke, run rke etcd snapshot-restore"
-// +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from)",message="spec.from cannot be added or removed: the cluster is made of it; create another Cluster instead"
+// +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from)",message="spec.from cannot be added or removed: the cluster was created from it; create another Cluster instead"
 // +kubebuilder:validation:XValidation:rule="!has(self.nodes) || !has(self.nodes.real) || self.nodes.real == 0 || !has(self.apiServer) || !has(self.apiServer.address) || self.apiServer.address == '127.0.0.1'",message="spec.apiServer.address must be 127.0.0.1 with real nodes, which reach the API there"
 // +kubebuilder:validation:XValidation:rule="(has(self.configPath) || has(self.ConfigPath)) == (has(oldSelf.configPath) || has(oldSelf.ConfigPath))",message="the engine is immutable: spec.configPath cannot be added or removed; create another Cluster instead"
 type ClusterSpec struct {
@@ -118,10 +118,10 @@ type ClusterSpec struct {
 	// +kubebuilder:validation:Pattern=`^v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$`
 	Version string `json:"version,omitempty"`
 
-	// What a new local cluster is made of, instead of no objects. It has all objects
-	// of the snapshot but nodes, and certificates, keys and users of its own. Immutable.
+	// Snapshot to create a new local cluster from. The cluster begins with all
+	// its objects except nodes, and with new certificates, keys and users. Immutable.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the cluster is made of it; create another Cluster instead"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the cluster was created from it; create another Cluster instead"
 	From *ClusterSource `json:"from,omitempty"`
 
 	// Whether the cluster runs. If this is false, all its processes are stopped and its
@@ -151,7 +151,7 @@ type ClusterSpec struct {
 	// +optional
 	Snapshots *commonv1.SnapshotSchedule `json:"snapshots,omitempty"`
 
-	// Replace all objects of a local cluster by those of a snapshot, once.
+	// Replace all objects of a local cluster with those of a snapshot, once.
 	// +optional
 	Restore *commonv1.Restore `json:"restore,omitempty"`
 
@@ -196,7 +196,7 @@ type ClusterIdle struct {
 	StopAfter metav1.Duration `json:"stopAfter"`
 }
 
-// ClusterSource is what a cluster is made of.
+// ClusterSource is the source of a new cluster.
 type ClusterSource struct {
 	// Name of a ClusterSnapshot. It is needed only until the cluster is provisioned.
 	// +required

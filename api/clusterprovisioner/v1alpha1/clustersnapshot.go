@@ -34,7 +34,7 @@ const (
 
 // ClusterSnapshot is a copy of all objects of a local Cluster at one moment. It is taken
 // once, while the cluster runs, and kept when the Cluster is deleted. A new Cluster is
-// made of it with spec.from.
+// created from it with spec.from.
 type ClusterSnapshot struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.

@@ -9,7 +9,7 @@ import (
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=kubeconfigs,scope=Cluster,categories=keelson
-// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.server`,description="The API that the kubeconfig leads to"
+// +kubebuilder:printcolumn:name="Server",type=string,JSONPath=`.status.server`,description="URL of the API in the kubeconfig"
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether the kubeconfig is there and valid"
 // +kubebuilder:printcolumn:name="Not-After",type=string,JSONPath=`.status.notAfter`,description="How long the client certificate is good"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Why the Kubeconfig is ready, or is not"

@@ -19,7 +19,7 @@ const (
 	OperationStart OperationType = "Start"
 	// OperationStop stops a cluster and keeps its data.
 	OperationStop OperationType = "Stop"
-	// OperationRestore replaces the objects of the cluster by those of a snapshot.
+	// OperationRestore replaces the objects of the cluster with those of a snapshot.
 	OperationRestore OperationType = "Restore"
 	// OperationDelete removes the cluster.
 	OperationDelete OperationType = "Delete"

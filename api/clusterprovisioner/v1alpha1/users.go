@@ -54,7 +54,7 @@ type ClusterUserStatus struct {
 	// +optional
 	SecretRef *SecretReference `json:"secretRef,omitempty"`
 
-	// Time at which the present kubeconfig expires.
+	// Time at which the current kubeconfig expires.
 	// +optional
 	NotAfter *metav1.Time `json:"notAfter,omitempty"`
 

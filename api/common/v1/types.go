@@ -80,7 +80,7 @@ type Restore struct {
 	// +required
 	RequestedAt metav1.Time `json:"requestedAt"`
 
-	// Whether a snapshot of the present state is made first, so that the restore can be
+	// Whether a snapshot of the current state is taken first, so that the restore can be
 	// undone. A cluster that does not run can be restored only without it. The default is
 	// true.
 	// +optional
@@ -107,7 +107,7 @@ type RestoreStatus struct {
 	// +optional
 	Snapshot string `json:"snapshot,omitempty"`
 
-	// Name of the snapshot of the state before.
+	// Name of the snapshot of the previous state.
 	// +optional
 	Previous string `json:"previous,omitempty"`
 

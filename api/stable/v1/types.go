@@ -24,7 +24,7 @@ import (
 // +kubebuilder:printcolumn:name="Container",type=string,priority=1,JSONPath=`.spec.jobTemplate..containers[*].name`,description="The first container of the Jobs"
 // +kubebuilder:printcolumn:name="Image",type=string,priority=1,JSONPath=`.spec.jobTemplate..containers[*].image`,description="The image of the first container"
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52",message="metadata.name must have at most 52 characters, because the names of the Jobs are made from it"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52",message="metadata.name must have at most 52 characters, because the names of the Jobs begin with it"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.schedule) || !has(self.spec.schedules)",fieldPath=".spec.schedules",message="set either schedule or schedules, not both"
 // +kubebuilder:validation:XValidation:rule="has(self.spec.jobTemplate) || !has(self.spec.schedule) && !has(self.spec.schedules)",fieldPath=".spec.jobTemplate",message="a schedule needs a jobTemplate: a JobTemplateSpec as in a CronJob, or the spec of a pod"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.maxConcurrency) || !has(self.spec.concurrencyPolicy) || self.spec.concurrencyPolicy != 'Replace'",fieldPath=".spec.maxConcurrency",message="cannot be combined with concurrencyPolicy Replace, which has one run at a time"

@@ -13,7 +13,7 @@ const (
 	// an image without a guest agent, if the machine is running, and if spec.readinessProbe has
 	// succeeded. Its reasons are those of ConditionReady.
 	ConditionGuestReady = "GuestReady"
-	// ConditionSynchronized is True if the driver has the present spec, and False if it cannot
+	// ConditionSynchronized is True if the driver has the current spec, and False if it cannot
 	// be applied. It is Unknown while there is no server, and while the spec waits to be applied.
 	ConditionSynchronized = "Synchronized"
 	// ConditionCreated is True if the backend has a server for this object: its disk
@@ -134,11 +134,11 @@ const (
 // The reasons of ConditionSynchronized. It can also have ReasonInvalidSpec, ReasonSecretMissing,
 // ReasonImageMissing and ReasonImageNotReady.
 const (
-	// ReasonSpecApplied: the driver has the present spec.
+	// ReasonSpecApplied: the driver has the current spec.
 	ReasonSpecApplied = "SpecApplied"
-	// ReasonChangePending: the present spec is applied after the operation in progress, or when the machine is awake.
+	// ReasonChangePending: the current spec is applied after the operation in progress, or when the machine is awake.
 	ReasonChangePending = "ChangePending"
-	// ReasonChangeFailed: the present spec could not be applied; it is retried.
+	// ReasonChangeFailed: the current spec could not be applied; it is retried.
 	ReasonChangeFailed = "ChangeFailed"
 )
 
@@ -158,7 +158,7 @@ const (
 
 // The reasons of ConditionServiceReady.
 const (
-	// ReasonServiceReady: the Service leads to the machine.
+	// ReasonServiceReady: the Service routes to the machine.
 	ReasonServiceReady = "ServiceReady"
 	// ReasonMachineNotReady: the machine is not ready, so the Service does not lead to it.
 	ReasonMachineNotReady = "MachineNotReady"

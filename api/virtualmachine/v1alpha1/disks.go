@@ -6,7 +6,7 @@ import "k8s.io/apimachinery/pkg/api/resource"
 // +kubebuilder:validation:XValidation:rule="has(self.size) || has(self.image) || has(self.virtualDisk)",message="must have a size, an image, or both, or a virtualDisk"
 // +kubebuilder:validation:XValidation:rule="!has(self.virtualDisk) || !(has(self.size) || has(self.image) || (has(self.deletePolicy) && self.deletePolicy != 'Delete'))",message="a VirtualDisk has its own size, image and deletePolicy, and is kept when the machine goes: remove these fields",fieldPath=".virtualDisk"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)",message="a disk can only grow: the new size must not be smaller than the old one",fieldPath=".size"
-// +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Add another disk",fieldPath=".image"
+// +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk was created from it. Add another disk",fieldPath=".image"
 // +kubebuilder:validation:XValidation:rule="has(self.virtualDisk) == has(oldSelf.virtualDisk)",message="cannot be set or removed later: this would replace the disk. Add another disk",fieldPath=".virtualDisk"
 type Disk struct {
 	// Name of the disk, which the guest sees as the serial number: Linux has a link
@@ -27,7 +27,7 @@ type Disk struct {
 
 	// Initial content of the disk. The default is an empty disk.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is made from it. Add another disk"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk was created from it. Add another disk"
 	Image *DiskImage `json:"image,omitempty"`
 
 	// Name of a VirtualDisk of the namespace. The machine has it as soon as no other machine

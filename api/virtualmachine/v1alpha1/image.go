@@ -34,7 +34,7 @@ type VirtualMachineImage struct {
 
 	// The desired image. It cannot be changed.
 	// +required
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: disks of machines are made from the image. Create another VirtualMachineImage"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: disks of machines are based on the image. Create another VirtualMachineImage"
 	Spec VirtualMachineImageSpec `json:"spec"`
 
 	// The observed state. Only the controller writes it.

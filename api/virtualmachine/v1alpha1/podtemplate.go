@@ -6,7 +6,7 @@ import (
 
 // VirtualMachinePod is the Pod of a machine and its volumes.
 type VirtualMachinePod struct {
-	// What the Pod has in addition. A change requires a restart.
+	// Additional fields of the Pod. A change requires a restart.
 	// +optional
 	Template *PodTemplate `json:"template,omitempty"`
 
@@ -57,7 +57,7 @@ const (
 	StorageEphemeral PodStorage = "Ephemeral"
 )
 
-// PodTemplate is what the Pod of a machine has in addition, with the driver pod. The fields are
+// PodTemplate has additional fields of the Pod of a machine, with the driver pod. They are
 // those of a Pod.
 type PodTemplate struct {
 	// Labels and annotations of the Pod.

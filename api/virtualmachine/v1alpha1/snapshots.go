@@ -19,7 +19,7 @@ type SnapshotSchedule struct {
 	// +optional
 	Memory bool `json:"memory,omitempty"`
 
-	// Names of other namespaces whose VirtualMachines may be made of the snapshots, as in
+	// Names of other namespaces whose VirtualMachines can be created from the snapshots, as in
 	// allowedNamespaces of a VirtualMachineSnapshot. A change is for later snapshots only.
 	// +optional
 	// +listType=set

@@ -20,7 +20,7 @@ const (
 	// ActionPaused keeps it in memory with its processors halted.
 	ActionPaused Action = "paused"
 	// ActionAsleep keeps its memory in a file on the host: the machine uses neither memory
-	// nor processors, and goes on where it was when it is active again.
+	// nor processors, and resumes where it was when it is active again.
 	ActionAsleep Action = "asleep"
 )
 
@@ -51,7 +51,7 @@ const (
 )
 
 // VirtualMachineSpec is the desired machine.
-// +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Create another VirtualMachine",fieldPath=".image"
+// +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk was created from it. Create another VirtualMachine",fieldPath=".image"
 // +kubebuilder:validation:XValidation:rule="has(self.driver) == has(oldSelf.driver)",message="cannot be set or removed later: the machine stays where it was created. Create another VirtualMachine",fieldPath=".driver"
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || !has(self.image.empty) || (has(self.resource) && has(self.resource.rootDisk))",message="an empty root disk needs a size in resource.rootDisk",fieldPath=".image.empty"
 // +kubebuilder:validation:XValidation:rule="!has(self.service) || (has(self.ports) && self.ports.size() > 0)",message="a Service needs at least one port in spec.ports",fieldPath=".service"
@@ -62,7 +62,7 @@ const (
 // +kubebuilder:validation:XValidation:rule="!has(self.pod) || !has(self.pod.storage) || self.pod.storage != 'Ephemeral' || !has(self.diskPolicy) || self.diskPolicy != 'Retain'",message="the disk of an ephemeral machine cannot be kept: remove the field",fieldPath=".diskPolicy"
 type VirtualMachineSpec struct {
 	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
-	// memory; it goes on where it was when it is active again. The drivers qemu and pod support that.
+	// memory, and resumes where it was when it is active again. The drivers qemu and pod support that.
 	// +optional
 	// +kubebuilder:default=active
 	Action Action `json:"action,omitempty"`
@@ -99,7 +99,7 @@ type VirtualMachineSpec struct {
 	// What happens to the running machine when its host is shut down, and at keelson
 	// down: Stop shuts the guest down; Sleep puts the machine to sleep, or shuts it down
 	// if its memory cannot be saved in time. The machine is started or woken when
-	// Keelson is there again. The default is Stop. The driver qemu supports Sleep.
+	// Keelson runs again. The default is Stop. The driver qemu supports Sleep.
 	// +optional
 	OnHostShutdown HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 
@@ -107,7 +107,7 @@ type VirtualMachineSpec struct {
 	// +optional
 	Snapshots *SnapshotSchedule `json:"snapshots,omitempty"`
 
-	// Replace the disks of the machine by those of a snapshot, once. The drivers
+	// Replace the disks of the machine with those of a snapshot, once. The drivers
 	// qemu and pod support that.
 	// +optional
 	Restore *commonv1.Restore `json:"restore,omitempty"`
@@ -119,7 +119,7 @@ type VirtualMachineSpec struct {
 
 	// Image or kernel to boot. The default is the small Linux guest of this project.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is made from it. Create another VirtualMachine"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk was created from it. Create another VirtualMachine"
 	Image *Image `json:"image,omitempty"`
 
 	// Data for the first boot, which the guest receives as a NoCloud seed.

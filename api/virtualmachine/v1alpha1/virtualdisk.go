@@ -41,8 +41,8 @@ type VirtualDisk struct {
 // +kubebuilder:validation:XValidation:rule="has(self.size) || has(self.image) || has(self.from)",message="must have a size, an image or a disk to clone"
 // +kubebuilder:validation:XValidation:rule="!(has(self.image) && has(self.from))",message="give image or from, not both",fieldPath=".from"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.size) || (has(self.size) && quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0)",message="a disk can only grow: the new size must not be smaller than the old one",fieldPath=".size"
-// +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk is made from it. Create another VirtualDisk",fieldPath=".image"
-// +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from)",message="cannot be set or removed later: the disk is made from it. Create another VirtualDisk",fieldPath=".from"
+// +kubebuilder:validation:XValidation:rule="has(self.image) == has(oldSelf.image)",message="cannot be set or removed later: the disk was created from it. Create another VirtualDisk",fieldPath=".image"
+// +kubebuilder:validation:XValidation:rule="has(self.from) == has(oldSelf.from)",message="cannot be set or removed later: the disk was created from it. Create another VirtualDisk",fieldPath=".from"
 type VirtualDiskSpec struct {
 	// Size of the disk in bytes, such as 40G. It can grow, also while a machine uses the disk,
 	// but not shrink. The default is the size of the image, or of the cloned disk.
@@ -54,12 +54,12 @@ type VirtualDiskSpec struct {
 
 	// Initial content of the disk. The default is an empty disk.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is made from it. Create another VirtualDisk"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk was created from it. Create another VirtualDisk"
 	Image *VirtualDiskImage `json:"image,omitempty"`
 
 	// Disk that this one is a copy of. The copy is made while no running machine has that disk.
 	// +optional
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk is made from it. Create another VirtualDisk"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="cannot be changed: the disk was created from it. Create another VirtualDisk"
 	From *VirtualDiskSource `json:"from,omitempty"`
 
 	// Determines what happens to the data when this object is deleted: Delete or Retain.

@@ -23,15 +23,15 @@ const (
 // +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.selector
 // +kubebuilder:resource:path=virtualmachinesets,scope=Namespaced,shortName=vmset;vmsets,categories=keelson
 // +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.spec.replicas`,description="Desired number of machines"
-// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="Number of machines with the present template"
+// +kubebuilder:printcolumn:name="Updated",type=integer,JSONPath=`.status.updatedReplicas`,description="Number of machines with the current template"
 // +kubebuilder:printcolumn:name="Ready Replicas",type=integer,JSONPath=`.status.readyReplicas`,description="Number of machines that are ready"
-// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether all machines have the present template and are ready"
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether all machines have the current template and are ready"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 58",message="metadata.name: at most 58 characters, because the names of the machines append a number"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.template.spec) || !has(self.spec.template.spec.service) || self.metadata.name.matches('^[a-z][-a-z0-9]*$')",message="a Service has the name of a machine: with service, the name of the set must be a DNS label that begins with a letter",fieldPath=".spec.template.spec.service"
 
-// VirtualMachineSet keeps a number of VirtualMachines of one template. Their names are those of
+// VirtualMachineSet runs VirtualMachines that are created from one template. Their names are that of
 // the set with a number from 0, and stay when a machine is replaced. A change of the template
 // reaches one machine after the other.
 type VirtualMachineSet struct {
@@ -67,7 +67,7 @@ type VirtualMachineSetSpec struct {
 	// +required
 	Template VirtualMachineTemplate `json:"template"`
 
-	// VirtualDisks that each machine has, in addition to the disks of the template. They are
+	// VirtualDisks of each machine, besides the disks of the template. They are
 	// kept when a machine is replaced, when the set is scaled down, and when it is deleted.
 	// +optional
 	// +listType=map
@@ -155,7 +155,7 @@ type VirtualMachineSetStatus struct {
 	// +optional
 	ReadyReplicas int32 `json:"readyReplicas"`
 
-	// Number of machines that have the present template and need no restart for it.
+	// Number of machines that have the current template and need no restart for it.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
 
@@ -168,7 +168,7 @@ type VirtualMachineSetStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// Conditions of the set. Ready is True if all machines have the present template and are
+	// Conditions of the set. Ready is True if all machines have the current template and are
 	// ready.
 	// +optional
 	// +listType=map

@@ -4,14 +4,14 @@ package v1alpha1
 
 // The reasons of ConditionReady of a VirtualMachineSet. It may also have ReasonErrResourceExists.
 const (
-	// ReasonMachinesReady: all machines have the present template and are ready.
+	// ReasonMachinesReady: all machines have the current template and are ready.
 	ReasonMachinesReady = "MachinesReady"
 	// ReasonMachinesNotReady: a machine is missing or not ready; the message names it.
 	ReasonMachinesNotReady = "MachinesNotReady"
 	// ReasonRollingOut: a change of the template has not reached all machines yet; the message
 	// names the machine that the roll-out waits for.
 	ReasonRollingOut = "RollingOut"
-	// ReasonRolloutStopped: a machine with the present template has failed. The roll-out continues
+	// ReasonRolloutStopped: a machine with the current template has failed. The roll-out continues
 	// when it is ready, or when the template is fixed.
 	ReasonRolloutStopped = "RolloutStopped"
 	// ReasonTemplateRejected: the API rejected a machine or a disk of the template. It is retried.
@@ -24,7 +24,7 @@ const (
 const (
 	// ReasonMachineCreated: a machine was created.
 	ReasonMachineCreated = "MachineCreated"
-	// ReasonMachineUpdated: a machine got the present template in place.
+	// ReasonMachineUpdated: a machine got the current template in place.
 	ReasonMachineUpdated = "MachineUpdated"
 	// ReasonMachineRestarted: a machine was restarted, because a change of the template required it.
 	ReasonMachineRestarted = "MachineRestarted"

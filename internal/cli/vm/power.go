@@ -62,7 +62,7 @@ func verbs() []object.Verb[*v1alpha1.VirtualMachine] {
 			"Wake machines that are asleep: they resume where they were. With spec.powerSchedule, they stay awake until the next time to sleep. "+
 				"With spec.idle, they stay awake until they are idle again.", "waking", wake, "are ready", isReady),
 		verb("resume", "Resume paused machines", "Resume paused machines.", "resumed", wake, "are ready", isReady),
-		verb("restart", "Restart machines once", "Shut the guests down, and start them again with the present spec.", "restarting",
+		verb("restart", "Restart machines once", "Shut the guests down, and start them again with the current spec.", "restarting",
 			restart, "have restarted and are ready", hasRestarted),
 	}
 }

@@ -61,7 +61,7 @@ func summarizeSynchronized(vm *v1alpha1.VirtualMachine, observed observation, p 
 	case observed.err != nil, server == nil, server.State == backend.StateAbsent:
 		return is(metav1.ConditionUnknown, v1alpha1.ReasonUnknown, "There is no machine")
 	case server.Hash == hash(&vm.Spec), p.action == reconfigure && actErr == nil:
-		return is(metav1.ConditionTrue, v1alpha1.ReasonSpecApplied, "The driver %s has the present spec", observed.name)
+		return is(metav1.ConditionTrue, v1alpha1.ReasonSpecApplied, "The driver %s has applied the current spec", observed.name)
 	case server.State == backend.StateAsleep:
 		return is(metav1.ConditionUnknown, v1alpha1.ReasonChangePending, "The spec is applied when the machine is awake")
 	}

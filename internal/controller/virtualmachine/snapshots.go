@@ -49,7 +49,7 @@ func (r *Reconciler) readySnapshot(ctx context.Context, key client.ObjectKey, na
 	switch {
 	case isForeign && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || err == nil && !isAllowed(&named, namespace)):
 		// The same text in all cases: whoever may not use a snapshot does not learn whether it exists.
-		return nil, fmt.Errorf("%w: the namespace %s has no VirtualMachineSnapshot %q that machines of the namespace %s may be made of; "+
+		return nil, fmt.Errorf("%w: the namespace %s has no VirtualMachineSnapshot %q from which machines of the namespace %s can be created; "+
 			"its owner has to create it, or to add %[4]s to its spec.allowedNamespaces", image.ErrMissing, key.Namespace, name, namespace)
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("%w: there is no VirtualMachineSnapshot %q in this namespace; create it", image.ErrMissing, name)

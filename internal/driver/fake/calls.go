@@ -71,7 +71,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	if s.State == backend.StateAsleep {
 		machine = s.machine // it goes on as it was
 	} else {
-		machine.Image = s.machine.Image // the disk was made from it
+		machine.Image = s.machine.Image // the disk was created from it
 		s.define(machine)
 	}
 	return d.do(s, backend.TaskStart, func() {
@@ -205,7 +205,7 @@ func (d *Driver) Reconfigure(_ context.Context, machine backend.Machine) error {
 	if err != nil {
 		return err
 	}
-	machine.Image = s.machine.Image // the disk was made from it
+	machine.Image = s.machine.Image // the disk was created from it
 	s.configured, s.Hash = machine, machine.Hash
 	if !s.IsOn() {
 		if s.State != backend.StateAsleep {

@@ -35,7 +35,7 @@ func (d *Driver) createFork(ctx context.Context, given backend.Machine) error {
 	}
 	if snapshot == nil {
 		return &backend.FieldError{Field: "spec.image.snapshot", Message: fmt.Sprintf("the namespace %s has no volume with the snapshot; machines of the driver "+
-			"pod are made of snapshots in their own namespace, because no Pod can use the volumes of another one", given.Namespace)}
+			"pod are created from snapshots in their own namespace, because no Pod can use the volumes of another one", given.Namespace)}
 	}
 	machine, disks, err := newFork(given, snapshot)
 	if err != nil {

@@ -146,7 +146,7 @@ func (d *Driver) Start(_ context.Context, machine backend.Machine) error {
 	}
 	m.mu.Lock()
 	isOn, created := m.run != "", m.def.Created
-	machine.Image = m.def.Image // the disk was made from it
+	machine.Image = m.def.Image // the disk was created from it
 	m.mu.Unlock()
 	if isOn {
 		return nil

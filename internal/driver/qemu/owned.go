@@ -32,7 +32,7 @@ const (
 )
 
 // fullMessage is why a guest is halted whose disks have no space left, and what to do.
-var fullMessage = fmt.Sprintf("the file system of its disks is full. The guest goes on when %d MiB are free: free space for the data directory "+
+var fullMessage = fmt.Sprintf("the file system of its disks is full. The guest resumes when %d MiB are free: free space for the data directory "+
 	"of Keelson on its host", diskspace.Enough>>20)
 
 // watch follows a run in the background until it ends. l is its start; nil if the run is older than this manager.

@@ -52,7 +52,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 		return err
 	}
 	m.mu.Lock()
-	machine.Image = m.def.Image // the disk was made from it
+	machine.Image = m.def.Image // the disk was created from it
 	isResized := machine.MemoryBytes != m.def.MemoryBytes
 	m.mu.Unlock()
 	if isResized {

@@ -167,7 +167,7 @@ func (s *machineSnapshot) close() error {
 		s.work.cancel()
 		return fmt.Errorf("the attempt to take the snapshot %s is being ended: %w", s.id.Name, backend.ErrInProgress)
 	case s.readers > 0:
-		return fmt.Errorf("a machine is being made of the snapshot %s, or restored from it: %w", s.id.Name, backend.ErrInProgress)
+		return fmt.Errorf("a machine is being created or restored from the snapshot %s: %w", s.id.Name, backend.ErrInProgress)
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ const (
 	// boots then.
 	ForkTimeout = 5 * time.Minute
 	// NoGuestForks is why a machine with an image boots.
-	NoGuestForks = "only the default guest can go on as another machine"
+	NoGuestForks = "only the default guest can resume as another machine"
 	// entropyBytes is the number of random bytes that a guest gets from its host.
 	entropyBytes = 64
 )

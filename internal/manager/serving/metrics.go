@@ -35,7 +35,7 @@ const (
 
 // Options configure access to the metrics.
 type Options struct {
-	// Secure serves them over TLS, to users who may get /metrics according to the API server. Nil: true unless the address is on
+	// Secure serves them over TLS, to users who can get /metrics according to the API server. Nil: true unless the address is on
 	// loopback.
 	Secure *bool
 	// CertDir is a directory with tls.crt and tls.key, which are reloaded when they change. Empty: a self-signed
@@ -48,7 +48,7 @@ type Options struct {
 // AddFlags adds a flag for every option to fs, with the present values as defaults.
 func (s *Options) AddFlags(fs *pflag.FlagSet) {
 	flags.OptionalBool(fs, &s.Secure, "metrics-secure",
-		"serve metrics over TLS, to users who may get /metrics (default: true unless the address is on loopback)")
+		"serve metrics over TLS, to users who can get /metrics (default: true unless the address is on loopback)")
 	fs.StringVar(&s.CertDir, "metrics-cert-dir", s.CertDir,
 		"`directory` with tls.crt and tls.key of the metrics server (default: a self-signed certificate)")
 }

@@ -5,7 +5,7 @@ package v1alpha1
 // ClusterSourceApplyConfiguration represents a declarative configuration of the ClusterSource type for use
 // with apply.
 //
-// ClusterSource is what a cluster is made of.
+// ClusterSource is the source of a new cluster.
 type ClusterSourceApplyConfiguration struct {
 	// Name of a ClusterSnapshot. It is needed only until the cluster is provisioned.
 	Snapshot *string `json:"snapshot,omitempty"`

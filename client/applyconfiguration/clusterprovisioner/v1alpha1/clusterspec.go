@@ -27,8 +27,8 @@ type ClusterSpecApplyConfiguration struct {
 	// higher version upgrades the cluster. The default is the manager's newest
 	// version, so an upgrade of the manager may upgrade the cluster.
 	Version *string `json:"version,omitempty"`
-	// What a new local cluster is made of, instead of no objects. It has all objects
-	// of the snapshot but nodes, and certificates, keys and users of its own. Immutable.
+	// Snapshot to create a new local cluster from. The cluster begins with all
+	// its objects except nodes, and with new certificates, keys and users. Immutable.
 	From *ClusterSourceApplyConfiguration `json:"from,omitempty"`
 	// Whether the cluster runs. If this is false, all its processes are stopped and its
 	// data is kept; other changes of the spec are applied when the cluster starts again.
@@ -44,7 +44,7 @@ type ClusterSpecApplyConfiguration struct {
 	Users []ClusterUserApplyConfiguration `json:"users,omitempty"`
 	// Snapshots of a local cluster on a schedule.
 	Snapshots *v1.SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
-	// Replace all objects of a local cluster by those of a snapshot, once.
+	// Replace all objects of a local cluster with those of a snapshot, once.
 	Restore *v1.RestoreApplyConfiguration `json:"restore,omitempty"`
 	// Time of a request to rotate the credentials of the administrator of a local
 	// cluster, usually the current time. For each new value, the kubeconfig is replaced

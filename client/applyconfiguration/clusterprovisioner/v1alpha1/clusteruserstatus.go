@@ -15,7 +15,7 @@ type ClusterUserStatusApplyConfiguration struct {
 	Name *string `json:"name,omitempty"`
 	// The Secret with the kubeconfig of the user.
 	SecretRef *SecretReferenceApplyConfiguration `json:"secretRef,omitempty"`
-	// Time at which the present kubeconfig expires.
+	// Time at which the current kubeconfig expires.
 	NotAfter *v1.Time `json:"notAfter,omitempty"`
 	// Last value of rotateRequestedAt of the user in the spec.
 	LastRotateRequestedAt *v1.Time `json:"lastRotateRequestedAt,omitempty"`

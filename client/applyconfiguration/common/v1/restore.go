@@ -17,7 +17,7 @@ type RestoreApplyConfiguration struct {
 	// Time of the request, usually the current time. The object is restored once for each
 	// new value.
 	RequestedAt *metav1.Time `json:"requestedAt,omitempty"`
-	// Whether a snapshot of the present state is made first, so that the restore can be
+	// Whether a snapshot of the current state is taken first, so that the restore can be
 	// undone. A cluster that does not run can be restored only without it. The default is
 	// true.
 	KeepCurrent *bool `json:"keepCurrent,omitempty"`

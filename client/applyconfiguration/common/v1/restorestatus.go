@@ -16,7 +16,7 @@ type RestoreStatusApplyConfiguration struct {
 	RequestedAt *metav1.Time `json:"requestedAt,omitempty"`
 	// Name of the snapshot.
 	Snapshot *string `json:"snapshot,omitempty"`
-	// Name of the snapshot of the state before.
+	// Name of the snapshot of the previous state.
 	Previous *string `json:"previous,omitempty"`
 	// Result of the restore: Succeeded or Failed.
 	Result *commonv1.RestoreResult `json:"result,omitempty"`

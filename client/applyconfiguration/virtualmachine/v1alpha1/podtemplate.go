@@ -5,7 +5,7 @@ package v1alpha1
 // PodTemplateApplyConfiguration represents a declarative configuration of the PodTemplate type for use
 // with apply.
 //
-// PodTemplate is what the Pod of a machine has in addition, with the driver pod. The fields are
+// PodTemplate has additional fields of the Pod of a machine, with the driver pod. They are
 // those of a Pod.
 type PodTemplateApplyConfiguration struct {
 	// Labels and annotations of the Pod.

@@ -16,7 +16,7 @@ type SnapshotScheduleApplyConfiguration struct {
 	// Whether the snapshots also have the memory of the machine. One of a machine that is off
 	// has its disks only. The default is false.
 	Memory *bool `json:"memory,omitempty"`
-	// Names of other namespaces whose VirtualMachines may be made of the snapshots, as in
+	// Names of other namespaces whose VirtualMachines can be created from the snapshots, as in
 	// allowedNamespaces of a VirtualMachineSnapshot. A change is for later snapshots only.
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 }

@@ -11,7 +11,7 @@ import (
 //
 // VirtualMachinePod is the Pod of a machine and its volumes.
 type VirtualMachinePodApplyConfiguration struct {
-	// What the Pod has in addition. A change requires a restart.
+	// Additional fields of the Pod. A change requires a restart.
 	Template *PodTemplateApplyConfiguration `json:"template,omitempty"`
 	// What happens when somebody else evicts or deletes the Pod, such as a drain of its
 	// node. With Stop, the default, the guest is powered off, and the machine starts in

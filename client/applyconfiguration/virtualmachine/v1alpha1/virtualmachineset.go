@@ -14,7 +14,7 @@ import (
 // VirtualMachineSetApplyConfiguration represents a declarative configuration of the VirtualMachineSet type for use
 // with apply.
 //
-// VirtualMachineSet keeps a number of VirtualMachines of one template. Their names are those of
+// VirtualMachineSet runs VirtualMachines that are created from one template. Their names are that of
 // the set with a number from 0, and stay when a machine is replaced. A change of the template
 // reaches one machine after the other.
 type VirtualMachineSetApplyConfiguration struct {

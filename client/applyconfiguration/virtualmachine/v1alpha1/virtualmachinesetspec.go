@@ -14,7 +14,7 @@ type VirtualMachineSetSpecApplyConfiguration struct {
 	// is restarted if the change requires it. A machine is deleted and created again, with
 	// new disks, if a field changes that a VirtualMachine cannot change, such as image.
 	Template *VirtualMachineTemplateApplyConfiguration `json:"template,omitempty"`
-	// VirtualDisks that each machine has, in addition to the disks of the template. They are
+	// VirtualDisks of each machine, besides the disks of the template. They are
 	// kept when a machine is replaced, when the set is scaled down, and when it is deleted.
 	VirtualDiskTemplates []VirtualDiskTemplateApplyConfiguration `json:"virtualDiskTemplates,omitempty"`
 	// How a change of the template reaches the machines.

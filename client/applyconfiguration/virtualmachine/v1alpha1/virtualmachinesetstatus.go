@@ -15,14 +15,14 @@ type VirtualMachineSetStatusApplyConfiguration struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Number of machines that are ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// Number of machines that have the present template and need no restart for it.
+	// Number of machines that have the current template and need no restart for it.
 	UpdatedReplicas *int32 `json:"updatedReplicas,omitempty"`
 	// Label selector of the machines as text, for autoscalers, which read it from the scale
 	// subresource.
 	Selector *string `json:"selector,omitempty"`
 	// Generation of the VirtualMachineSet that this status describes.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// Conditions of the set. Ready is True if all machines have the present template and are
+	// Conditions of the set. Ready is True if all machines have the current template and are
 	// ready.
 	Conditions []v1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }

@@ -16,7 +16,7 @@ import (
 //
 // VirtualMachineSnapshot is a copy of the disks of a VirtualMachine at one moment, and of its
 // memory if spec.memory is true. It is taken once, also while the machine runs, and kept when
-// the machine is deleted. A new machine is made of it with spec.image.snapshot.
+// the machine is deleted. A new machine is created from it with spec.image.snapshot.
 type VirtualMachineSnapshotApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.

@@ -9,16 +9,15 @@ package v1alpha1
 type VirtualMachineSnapshotSpecApplyConfiguration struct {
 	// Name of a VirtualMachine of the same namespace. Immutable.
 	VirtualMachineName *string `json:"virtualMachineName,omitempty"`
-	// Whether the snapshot also has the memory of the machine, which must run or be asleep.
+	// Whether the snapshot also contains the memory of the machine, which must run or be asleep.
 	// The machine is halted while its memory is saved. A machine that is restored from the
-	// snapshot, or made of it, does not boot: it goes on from the moment of the snapshot. A
-	// snapshot that spec.snapshots of a VirtualMachine made has the disks only if the machine
-	// is off. Immutable.
+	// snapshot, or created from it, does not boot: it resumes at the moment of the snapshot. A
+	// snapshot of a schedule contains only the disks if the machine is off. Immutable.
 	Memory *bool `json:"memory,omitempty"`
-	// Names of other namespaces whose VirtualMachines may be made of the snapshot, with
-	// spec.image.snapshotNamespace. Whoever can create VirtualMachines there can then read
-	// all that is in the snapshot. Machines that were made of it before a namespace was
-	// removed from the list stay as they are.
+	// Names of other namespaces whose VirtualMachines can be created from the snapshot, with
+	// spec.image.snapshotNamespace. Users who can create VirtualMachines there can
+	// read the content of the snapshot. Removing a namespace does not affect machines that
+	// were already created.
 	AllowedNamespaces []string `json:"allowedNamespaces,omitempty"`
 }
 

@@ -14,7 +14,7 @@ import (
 // VirtualMachineSpec is the desired machine.
 type VirtualMachineSpecApplyConfiguration struct {
 	// Desired power state: active, stopped, paused or asleep. A machine that is asleep uses no
-	// memory; it goes on where it was when it is active again. The drivers qemu and pod support that.
+	// memory, and resumes where it was when it is active again. The drivers qemu and pod support that.
 	Action *virtualmachinev1alpha1.Action `json:"action,omitempty"`
 	// Size of the machine.
 	Resource *ResourcesApplyConfiguration `json:"resource,omitempty"`
@@ -36,11 +36,11 @@ type VirtualMachineSpecApplyConfiguration struct {
 	// What happens to the running machine when its host is shut down, and at keelson
 	// down: Stop shuts the guest down; Sleep puts the machine to sleep, or shuts it down
 	// if its memory cannot be saved in time. The machine is started or woken when
-	// Keelson is there again. The default is Stop. The driver qemu supports Sleep.
+	// Keelson runs again. The default is Stop. The driver qemu supports Sleep.
 	OnHostShutdown *virtualmachinev1alpha1.HostShutdownPolicy `json:"onHostShutdown,omitempty"`
 	// Snapshots of the machine on a schedule. The drivers qemu and pod support that.
 	Snapshots *SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
-	// Replace the disks of the machine by those of a snapshot, once. The drivers
+	// Replace the disks of the machine with those of a snapshot, once. The drivers
 	// qemu and pod support that.
 	Restore *commonv1.RestoreApplyConfiguration `json:"restore,omitempty"`
 	// A time. A later value than the last one restarts the machine once, regardless of

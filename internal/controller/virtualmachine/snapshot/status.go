@@ -84,7 +84,7 @@ func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p exte
 	case p.Action == external.Lost:
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "%s", seen.state.Lost)
 	case p.Action == external.Keep:
-		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The snapshot of the machine %s is taken. New machines are made of it with spec.image.snapshot", name)
+		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The snapshot of the machine %s is taken. Create new machines from it with spec.image.snapshot", name)
 	case seen.state != nil && seen.state.Progress != "":
 		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "%s", seen.state.Progress)
 	}
