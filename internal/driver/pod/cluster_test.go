@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/launcher"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -142,7 +143,7 @@ func openPatiently(options Options) (driver *Driver, err error) {
 func (c *cluster) machine(uid types.UID) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: uid, Namespace: c.namespaces[0], Name: "vm", Cluster: "cluster"},
-		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, StorageClass: className, Hash: "1",
+		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, Pod: v1alpha1.VirtualMachinePod{StorageClassName: className}, Hash: "1",
 	}
 }
 

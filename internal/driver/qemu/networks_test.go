@@ -189,7 +189,7 @@ func TestLongNamespacesHaveSeparateNetworks(t *testing.T) {
 	}
 
 	one.machine.Hash += "+"
-	one.machine.Network = &v1alpha1.Network{Isolated: true}
+	one.machine.Network = &v1alpha1.Network{Mode: v1alpha1.NetworkIsolated}
 	w.do(w.driver.Reconfigure(t.Context(), one.machine))
 	for _, other := range []*testGuest{two, three} {
 		if got := one.fetch(other.address()); got == other.machine.Name {
