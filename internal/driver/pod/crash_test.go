@@ -124,8 +124,8 @@ func (c *cluster) serveForward(conn net.Conn) {
 func killedMachine(namespace string) backend.Machine {
 	return backend.Machine{
 		Identity: backend.Identity{UID: helperUID, Namespace: namespace, Name: "vm", Cluster: "cluster"},
-		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, Pod: v1alpha1.VirtualMachinePod{StorageClassName: className}, Hash: "1",
-		Disks: []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}, EvictionPolicy: v1alpha1.EvictionNone,
+		MilliCPU: 1000, MemoryBytes: 128 << 20, DiskBytes: 64 << 20, Hash: "1",
+		Disks: []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}, Pod: v1alpha1.VirtualMachinePod{StorageClassName: className, EvictionPolicy: v1alpha1.EvictionNone},
 	}
 }
 
