@@ -40,11 +40,11 @@ func (o *Output) Validate() error {
 // DryRun reports whether nothing is sent to the API.
 func (o *Output) DryRun() bool { return o.dryRun == "client" }
 
-// writes reports whether the API keeps what the command writes.
-func (o *Output) writes() bool { return o.dryRun != "client" && o.dryRun != "server" }
+// Writes reports whether the API keeps what the command writes.
+func (o *Output) Writes() bool { return o.dryRun != "client" && o.dryRun != "server" }
 
 // Waits reports whether a command waits: there is nothing to wait for after a dry run.
-func (o *Output) Waits(waits *Waiting) bool { return waits.Wait && o.writes() }
+func (o *Output) Waits(waits *Waiting) bool { return waits.Wait && o.Writes() }
 
 // client returns the client of the command for writes.
 func (o *Output) client(c client.Client) client.Client {

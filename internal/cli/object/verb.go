@@ -50,7 +50,7 @@ func (k Kind[T]) NewVerb(flags *target.Flags, v Verb[T]) *cobra.Command {
 				}
 				return err
 			})
-			if waits.Wait && output.writes() {
+			if waits.Wait && output.Writes() {
 				err = errors.Join(err, o.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), v.Look, changed...))
 			}
 			return err
@@ -99,12 +99,12 @@ func (k Kind[T]) NewDelete(flags *target.Flags, d Deletion[T]) *cobra.Command {
 				}
 				deleted = append(deleted, found)
 				err = k.Print(cmd.OutOrStdout(), found, "deleting", &output)
-				if d.After != nil && output.writes() {
+				if d.After != nil && output.Writes() {
 					err = errors.Join(err, d.After(o, found))
 				}
 				return err
 			})
-			if !waits.Wait || !output.writes() {
+			if !waits.Wait || !output.Writes() {
 				return err
 			}
 			return errors.Join(err, Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) {

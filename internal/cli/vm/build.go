@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -135,5 +136,5 @@ func register(cmd *cobra.Command, t *target.Flags, name, path string) error {
 	if err != nil {
 		return err
 	}
-	return add(cmd.Context(), c, name, v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: path}}, true, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	return add(cmd.Context(), c, imageOf(name, v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: path}}), true, &object.Output{}, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }

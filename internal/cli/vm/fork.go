@@ -21,6 +21,7 @@ import (
 
 func newFork(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
+	var output object.Output
 	var name, snapshot string
 	var number int
 	var memory bool
@@ -35,11 +36,15 @@ the snapshot. With --memory, or a snapshot with memory, the new machines do not 
 resume in each of them. Only the default guest supports that.`,
 		Example: `  keelson vm fork web --name web-2 --wait
   keelson vm fork web --name web-3 --snapshot before
-  keelson vm fork web --name worker --number 10 --memory`,
+  keelson vm fork web --name worker --number 10 --memory
+  keelson vm fork web --name web-4 --snapshot before --dry-run=client -o yaml`,
 		Args: oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if memory && snapshot != "" {
 				return usage.Errorf("--memory cannot be used with --snapshot, which has memory or has none")
+			}
+			if err := output.Validate(); err != nil {
+				return err
 			}
 			names, err := forkNames(name, number, cmd.Flags().Changed("number"))
 			if err != nil {
@@ -49,12 +54,13 @@ resume in each of them. Only the default guest supports that.`,
 			if err != nil {
 				return err
 			}
-			if err := m.fork(cmd, args[0], names, snapshot, memory, waits.Timeout); err != nil || !waits.Wait {
+			if err := m.fork(cmd, args[0], names, snapshot, memory, waits.Timeout, &output); err != nil || !output.Waits(&waits) {
 				return err
 			}
 			return m.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), machineKind.When(isReady), names...)
 		},
 	}
+	output.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the new machine")
 	cmd.Flags().IntVar(&number, "number", 1, "make this `number` of machines, and add -1, -2 and so on to the name")
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot (default: one is taken)")
@@ -84,8 +90,8 @@ func forkNames(name string, number int, given bool) ([]string, error) {
 }
 
 // fork makes new machines of a snapshot of another one. If that is not given, it takes one, which it deletes when the new machines
-// have their disks.
-func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot string, memory bool, timeout time.Duration) error {
+// have their disks, unless output is for a dry run.
+func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot string, memory bool, timeout time.Duration, output *object.Output) error {
 	ctx := cmd.Context()
 	source, err := m.Find(ctx, of)
 	if err != nil {
@@ -95,17 +101,21 @@ func (m *machines) fork(cmd *cobra.Command, of string, names []string, snapshot 
 		if _, err := m.findSnapshot(ctx, snapshot); err != nil {
 			return err
 		}
-		_, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, snapshot)
+		_, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, snapshot, output)
 		return err
 	}
 	taken := newMachineSnapshot(source.Name, "", memory, time.Now())
-	if err := m.snapshots().CreateNew(ctx, taken, &object.Output{}); err != nil {
+	if !output.Writes() {
+		_, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, taken.Name, output)
+		return err
+	}
+	if err := m.snapshots().CreateNew(ctx, taken, output); err != nil {
 		return err
 	}
 	if err := object.Until(ctx, timeout, cmd.ErrOrStderr(), func(ctx context.Context) (bool, string, error) { return m.isForkable(ctx, taken.Name) }); err != nil {
 		return errors.Join(err, m.deleteSnapshot(context.WithoutCancel(ctx), taken.Name)) // nothing is made of it
 	}
-	created, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, taken.Name)
+	created, err := m.createForks(ctx, cmd.OutOrStdout(), source, names, taken.Name, output)
 	if waitErr := m.Until(ctx, timeout, cmd.ErrOrStderr(), machineKind.When(isCreated), created...); waitErr != nil {
 		// New machines may still be made of it.
 		return fmt.Errorf("%w. The snapshot %s is kept; when the machines have their disks, delete it: keelson vm snapshot delete %[2]s --namespace %[3]s",
@@ -129,13 +139,16 @@ func (m *machines) isForkable(ctx context.Context, name string) (bool, string, e
 
 // createForks creates machines of a snapshot of another one until one cannot be created, and returns the names of those that
 // were.
-func (m *machines) createForks(ctx context.Context, out io.Writer, source *v1alpha1.VirtualMachine, names []string, snapshot string) (created []string, err error) {
+func (m *machines) createForks(ctx context.Context, out io.Writer, source *v1alpha1.VirtualMachine, names []string, snapshot string, output *object.Output) (created []string, err error) {
 	for _, name := range names {
-		if err := m.CreateNew(ctx, newForkOf(source, name, snapshot), &object.Output{}); err != nil {
-			return created, err
+		fork := newForkOf(source, name, snapshot)
+		if !output.DryRun() {
+			if err := m.CreateNew(ctx, fork, output); err != nil {
+				return created, err
+			}
 		}
 		created = append(created, name)
-		if _, err := fmt.Fprintf(out, "virtualmachine/%s created\n", name); err != nil {
+		if err := machineKind.Print(out, fork, "created", output); err != nil {
 			return created, err
 		}
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -18,6 +19,7 @@ import (
 
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -63,7 +65,7 @@ func (f forking) run(t *testing.T, snapshot string) (left []string, err error) {
 	cmd.SetContext(t.Context())
 	cmd.SetOut(&bytes.Buffer{})
 	cmd.SetErr(&bytes.Buffer{})
-	err = newMachines(c, "").fork(cmd, "web", []string{"copy"}, snapshot, true, time.Minute)
+	err = newMachines(c, "").fork(cmd, "web", []string{"copy"}, snapshot, true, time.Minute, &object.Output{})
 	var vms v1alpha1.VirtualMachineList
 	var snapshots v1alpha1.VirtualMachineSnapshotList
 	for _, list := range []client.ObjectList{&vms, &snapshots} {
@@ -114,6 +116,36 @@ func TestForkThatFails(t *testing.T) {
 		}
 		if diff := cmp.Diff(test.left, left); diff != "" {
 			t.Errorf("%s: (-want +left)\n%s", test.name, diff)
+		}
+	}
+}
+
+// A dry run prints the new machines and writes nothing.
+func TestForkDryRun(t *testing.T) {
+	web := machineWith(metav1.ConditionTrue, v1alpha1.ReasonGuestReady, nil)
+	for _, mode := range []string{"client", "server"} {
+		writes := 0
+		c := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(web.DeepCopy()).
+			WithInterceptorFuncs(interceptor.Funcs{Create: func(_ context.Context, _ client.WithWatch, _ client.Object, options ...client.CreateOption) error {
+				applied := client.CreateOptions{}
+				if len(applied.ApplyOptions(options).DryRun) == 0 {
+					writes++
+				}
+				return nil
+			}}).Build()
+		var out bytes.Buffer
+		cmd, output, flags := &cobra.Command{}, &object.Output{}, pflag.NewFlagSet("", pflag.ContinueOnError)
+		cmd.SetContext(t.Context())
+		cmd.SetOut(&out)
+		output.AddFlags(flags)
+		if err := flags.Parse([]string{"--dry-run=" + mode, "-o=name"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := newMachines(c, "").fork(cmd, "web", []string{"a", "b"}, "", true, time.Minute, output); err != nil || writes > 0 {
+			t.Errorf("%s: error %v, %d writes", mode, err, writes)
+		}
+		if want := "virtualmachine.cloudnative.tw/a\nvirtualmachine.cloudnative.tw/b\n"; out.String() != want {
+			t.Errorf("%s: got %q", mode, out.String())
 		}
 	}
 }

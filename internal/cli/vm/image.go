@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -25,6 +26,7 @@ const pollInterval = 500 * time.Millisecond
 
 func newAdd(t *target.Flags) *cobra.Command {
 	var spec v1alpha1.VirtualMachineImageSpec
+	var output object.Output
 	var noAgent, waits bool
 	cmd := &cobra.Command{
 		Use:   "add NAME",
@@ -44,17 +46,25 @@ run the QEMU guest agent, add it with --no-agent: then a machine is ready as soo
 			if err := checkSource(&spec); err != nil {
 				return err
 			}
+			if err := output.Validate(); err != nil {
+				return err
+			}
 			if noAgent {
 				spec.Agent = new(bool)
+			}
+			image := imageOf(args[0], spec)
+			if output.DryRun() {
+				return imageKind.Print(cmd.OutOrStdout(), image, "created", &output)
 			}
 			c, err := imageKind.Open(cmd.Context(), t)
 			if err != nil {
 				return err
 			}
-			return add(cmd.Context(), c, args[0], spec, waits, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return add(cmd.Context(), c, image, waits, &output, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions, // a new name
 	}
+	output.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&spec.URL, "url", "", "`URL` of the image")
 	cmd.Flags().StringVar(&spec.Sha256, "sha256", "", "SHA-256 `digest` of the file at the URL")
 	cmd.Flags().StringVar(&spec.Path, "file", "", "`path` of the image on the host of the machines")
@@ -81,30 +91,30 @@ func checkSource(spec *v1alpha1.VirtualMachineImageSpec) error {
 	return err
 }
 
+func imageOf(name string, spec v1alpha1.VirtualMachineImageSpec) *v1alpha1.VirtualMachineImage {
+	return &v1alpha1.VirtualMachineImage{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
+}
+
 // add creates a VirtualMachineImage. An existing one with the same source is no error, so that a command
 // can be repeated.
-func add(ctx context.Context, c client.Client, name string, spec v1alpha1.VirtualMachineImageSpec, waits bool, out, progress io.Writer) error {
-	image := &v1alpha1.VirtualMachineImage{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}
-	err := c.Create(ctx, image)
-	switch {
-	case apierrors.IsAlreadyExists(err):
-		wanted := spec
-		if err := c.Get(ctx, client.ObjectKey{Name: name}, image); err != nil {
-			return fmt.Errorf("get the image %s: %w", name, err)
+func add(ctx context.Context, images *object.Objects[*v1alpha1.VirtualMachineImage], image *v1alpha1.VirtualMachineImage, waits bool, output *object.Output, out, progress io.Writer) error {
+	past, found := "created", &v1alpha1.VirtualMachineImage{}
+	switch err := images.Get(ctx, client.ObjectKeyFromObject(image), found); {
+	case apierrors.IsNotFound(err):
+		if err := images.CreateNew(ctx, image, output); err != nil {
+			return err
 		}
-		if wanted.URL != image.Spec.URL || wanted.Sha256 != image.Spec.Sha256 || wanted.Path != image.Spec.Path {
-			return fmt.Errorf("there is an image %s with another source; choose another name, or delete it: keelson vm image delete %[1]s", name)
-		}
-		_, err = fmt.Fprintf(out, "image %s exists\n", name)
 	case err != nil:
-		return fmt.Errorf("add the image %s: %w", name, err)
+		return images.Explain(image.Name, err)
+	case found.Spec.ImageSource != image.Spec.ImageSource:
+		return fmt.Errorf("there is an image %s with another source; choose another name, or delete it: keelson vm image delete %[1]s", image.Name)
 	default:
-		_, err = fmt.Fprintf(out, "image %s added\n", name)
+		past, image = "unchanged", found
 	}
-	if err != nil || !waits {
+	if err := imageKind.Print(out, image, past, output); err != nil || !waits || !output.Writes() {
 		return err
 	}
-	return waitReady(ctx, c, name, out, progress)
+	return waitReady(ctx, images.Client, image.Name, out, progress)
 }
 
 // waitReady waits until an image is ready, and prints each change of its state. It fails when the
@@ -121,7 +131,7 @@ func waitReady(ctx context.Context, c client.Client, name string, out, progress 
 		case ready == nil:
 			return false, nil
 		case ready.Status == metav1.ConditionTrue:
-			_, err := fmt.Fprintf(out, "image %s is ready, %s\n", name, image.Status.Size)
+			_, err := fmt.Fprintf(out, "virtualmachineimage/%s is ready, %s\n", name, image.Status.Size)
 			return true, err
 		case ready.Status == metav1.ConditionFalse && ready.Reason != v1alpha1.ReasonImporting:
 			return false, fmt.Errorf("the image %s is not ready: %s: %s", name, ready.Reason, ready.Message)
@@ -193,7 +203,7 @@ func remove(ctx context.Context, c client.Client, name string, out io.Writer) er
 		return false, err
 	})
 	if err == nil {
-		_, err = fmt.Fprintf(out, "image %s deleted\n", name)
+		err = imageKind.Print(out, image, "deleted", &object.Output{})
 	}
 	return err
 }

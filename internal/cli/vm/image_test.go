@@ -16,6 +16,7 @@ import (
 	clientfake "sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
@@ -106,16 +107,17 @@ func TestAdd(t *testing.T) {
 		output string
 		failed string
 	}{
-		{"a new one", "new", "/new", false, "image new added\n", ""},
-		{"repeated", "ready", "/ready", false, "image ready exists\n", ""},
-		{"it is ready", "ready", "/ready", true, "image ready exists\nimage ready is ready, 306Mi\n", ""},
+		{"a new one", "new", "/new", false, "virtualmachineimage/new created\n", ""},
+		{"repeated", "ready", "/ready", false, "virtualmachineimage/ready unchanged\n", ""},
+		{"it is ready", "ready", "/ready", true, "virtualmachineimage/ready unchanged\nvirtualmachineimage/ready is ready, 306Mi\n", ""},
 		{"another source", "ready", "/other", false, "", "another source"},
-		{"it has failed", "failed", "/failed", true, "image failed exists\n", "ImportFailed: No route to host"},
+		{"it has failed", "failed", "/failed", true, "virtualmachineimage/failed unchanged\n", "ImportFailed: No route to host"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var out, progress bytes.Buffer
 			spec := v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: test.path}}
-			err := add(t.Context(), newAPI(t, ready.DeepCopy(), failed.DeepCopy()), test.image, spec, test.waits, &out, &progress)
+			images := &object.Objects[*v1alpha1.VirtualMachineImage]{Client: newAPI(t, ready.DeepCopy(), failed.DeepCopy()), Kind: imageKind}
+			err := add(t.Context(), images, imageOf(test.image, spec), test.waits, &object.Output{}, &out, &progress)
 			if (err == nil) != (test.failed == "") || err != nil && !strings.Contains(err.Error(), test.failed) {
 				t.Errorf("error: %v, want %q", err, test.failed)
 			}
@@ -138,7 +140,7 @@ func TestRemove(t *testing.T) {
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %q", name, err, want)
 		}
-		if want == "" && out.String() != "image unused deleted\n" {
+		if want == "" && out.String() != "virtualmachineimage/unused deleted\n" {
 			t.Errorf("%s: output %q", name, out.String())
 		}
 	}
