@@ -34,8 +34,12 @@ func TestObjectsOfReleases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			text, err := yaml.YAMLToJSON(raw)
+			if err != nil {
+				t.Fatal(err)
+			}
 			object := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal(raw, &object.Object); err != nil {
+			if err := object.UnmarshalJSON(text); err != nil {
 				t.Fatal(err)
 			}
 			want := object.DeepCopy()
