@@ -11,8 +11,8 @@ built=$(mktemp -d)
 trap 'rm -rf "$built"' EXIT
 
 # Entries that affect all versions of k8s.io/kubernetes, without a fixed one:
-# GO-2025-3547: a Pod may live a moment longer than the NetworkPolicies of a namespace that is deleted. Simulated nodes run
-#   no Pods; a real one has no NetworkPolicies, which docs/node.md says.
+# GO-2025-3547: a Pod may live a moment longer than the NetworkPolicies of a namespace that is deleted. The components that are built
+#   here delete Pods first: their feature gate OrderedNamespaceDeletion is locked to on.
 # GO-2025-3521: volumes of the type gitRepo can read other repositories on the node. Their feature gate is locked to
 # off.
 accepted="GO-2025-3547 GO-2025-3521"
