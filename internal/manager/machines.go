@@ -119,7 +119,7 @@ func defaultGuestDir() string {
 // AddFlags adds the flags of the drivers to fs, with the present values as defaults.
 func (m *Machines) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&m.Drivers, "vm-driver", m.Drivers,
-		"`drivers` of VirtualMachines: qemu, docker, pod, fake; the first is the default. fake only pretends to run machines")
+		"`drivers` of VirtualMachines: qemu, docker, pod, fake; the first is the default. fake only simulates machines")
 	fs.StringVar(&m.LauncherImage, "vm-launcher-image", m.LauncherImage,
 		"`image` of the launcher, which runs machines of the driver pod in their Pods; see docs/drivers.md")
 	fs.StringVar(&m.GuestImage, "vm-guest-image", m.GuestImage, "`image` with the default guest, for machines of the driver pod without spec.image")

@@ -52,6 +52,13 @@ type VirtualMachineImageSpec struct {
 	// +optional
 	// +kubebuilder:default=true
 	Agent *bool `json:"agent,omitempty"`
+
+	// User that cloud-init creates in machines of this image, such as fedora. keelson vm ssh logs
+	// in as this user.
+	// +optional
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:Pattern=`^[a-z_][a-z0-9_-]*$`
+	LoginUser string `json:"loginUser,omitempty"`
 }
 
 // VirtualMachineImageStatus is the observed state of an image.

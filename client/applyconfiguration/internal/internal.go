@@ -1649,6 +1649,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: format
       type:
         scalar: string
+    - name: loginUser
+      type:
+        scalar: string
     - name: path
       type:
         scalar: string

@@ -20,7 +20,7 @@ func New() *cobra.Command {
 		Use:   "backup FILE",
 		Short: "Back up the data of `keelson up` to a file",
 		Long: `Back up all objects of Keelson on this host and of its local Clusters to a file, with their
-certificates and keys. Everything keeps running. ` + "`keelson restore`" + ` makes a data directory from
+certificates and keys. Everything keeps running. ` + "`keelson restore`" + ` creates a data directory from
 the file. The backup contains neither the disks of VirtualMachines nor the images, containers
 and volumes of a real node.
 

@@ -39,8 +39,8 @@ func newCreate(flags *target.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a cluster",
-		Long: `Create a cluster: a control plane on the host of the manager with a simulated node, with --nodes one
-with real nodes, or with --rke-config one on the hosts of an RKE configuration.`,
+		Long: `Create a cluster: a control plane on the host of the manager with a simulated node; with --nodes,
+with real nodes; or with --rke-config, a cluster on the hosts of an RKE configuration.`,
 		Example: `  keelson cluster create demo --wait
   keelson cluster kubeconfig demo --merge
 

@@ -31,9 +31,9 @@ func newRehearse(flags *target.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rehearse NAME",
 		Short: "Rehearse an upgrade of a cluster in a copy of it",
-		Long: `Tell what an upgrade of a cluster to another Kubernetes version would refuse or warn of. The cluster is
-not changed. The command takes a snapshot of it, and makes a new cluster of that with the other version,
-without nodes: no Pods run there. It lists all objects there, and writes each one unchanged as a dry
+		Long: `Report what an upgrade of a cluster to another Kubernetes version would reject or warn about. The cluster
+does not change. The command takes a snapshot of it, and creates a new cluster with the other version from
+that, without nodes: no Pods run there. It lists all objects there, and writes each one unchanged as a dry
 run. Then it deletes the new cluster and the snapshot, also after Ctrl-C.
 
 The result Refused means that objects are lost, or cannot be written after the upgrade; the exit code is

@@ -20,8 +20,8 @@ func newRestore(flags *target.Flags) *cobra.Command {
 	cmd := kind.NewVerb(flags, object.Verb[*v1alpha1.Cluster]{
 		Name: "restore", One: true,
 		Short: "Replace the objects of a cluster by those of a snapshot",
-		Long: `Replace all objects of a cluster by those of one of its snapshots. The cluster restarts; its address,
-kubeconfigs and users stay valid. The present objects are kept in another snapshot first, whose name
+		Long: `Replace all objects of a cluster with those of one of its snapshots. The cluster restarts; its address,
+kubeconfigs and users stay valid. A snapshot of the current objects is taken first; its name
 is in status.restore.previous of the Cluster: restore that one to undo the restore.`,
 		Example: `  keelson cluster restore demo --snapshot before --wait
 
@@ -43,7 +43,7 @@ is in status.restore.previous of the Cluster: restore that one to undo the resto
 		return nil
 	}
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a ClusterSnapshot of the cluster")
-	cmd.Flags().BoolVar(&keep, "keep-current", true, "keep the present objects in a ClusterSnapshot first; the cluster must run for that")
+	cmd.Flags().BoolVar(&keep, "keep-current", true, "take a ClusterSnapshot of the current objects first; the cluster must run for that")
 	return cmd
 }
 

@@ -17,7 +17,7 @@ func New() *cobra.Command {
 		Use:   "config",
 		Short: "Print and check configurations for keelson up and keelson manager",
 		Long: `Print and check files with a ` + manager.ConfigurationKind + `, which --config of keelson up and keelson manager reads: the options
-that have no flag. A field that is not in the file keeps its default; a flag comes before the file.`,
+that have no flag. A field that is not in the file keeps its default; a flag takes precedence over the file.`,
 		Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -56,7 +56,7 @@ func newCheck() *cobra.Command {
 	return &cobra.Command{
 		Use:     "check FILE",
 		Short:   "Check a configuration",
-		Long:    "Check a configuration: its fields must exist, and have values that can be used. Files and addresses in it are not looked at.",
+		Long:    "Check a configuration: its fields must exist, and their values must be valid. The command does not check files and addresses.",
 		Example: "  keelson config check keelson.yaml",
 		Args:    usage.OneArg("FILE", "the configuration"),
 		RunE: func(cmd *cobra.Command, args []string) error {

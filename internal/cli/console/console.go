@@ -15,9 +15,9 @@ import (
 
 const about = `Open the console, a page for a browser that shows all objects of Keelson.
 
-"keelson up" serves the console of Keelson on this host: the command prints a URL of it, and ends. For another cluster,
+"keelson up" serves the console of Keelson on this host: the command prints its URL and exits. For another cluster,
 and with --port, it serves the console on loopback until Ctrl-C. The URL has a token that opens one session, within an
-hour. The page does what you may do: every request goes to the Kubernetes API with the credentials of the kubeconfig.
+hour. The page can do what you can do: every request goes to the Kubernetes API with the credentials of the kubeconfig.
 
 `
 

@@ -39,7 +39,7 @@ func New() *cobra.Command {
 		Long: `Stop Keelson and its control plane on this host, also after a crash. The data stays for the
 next ` + "`keelson up`" + `, unless it is ephemeral or --delete-data is set.
 
-Machines are powered off. Those with spec.onHostShutdown: Sleep are put to sleep instead, and go on
+Machines are powered off. Those with spec.onHostShutdown: Sleep are put to sleep instead, and resume
 where they were at the next ` + "`keelson up`" + `. A warning names each one whose memory could not be saved.
 
 With --state-dir it does this to the machines of a ` + "`keelson manager`" + ` that does not run, and stops

@@ -24,7 +24,7 @@ type Waiting struct {
 func (w *Waiting) AddFlags(fs *pflag.FlagSet, what string) {
 	fs.BoolVar(&w.Wait, "wait", false, "wait until "+what)
 	w.Timeout = 5 * time.Minute
-	fs.Var(usage.Positive(&w.Timeout), "timeout", "longest time to wait")
+	fs.Var(usage.Positive(&w.Timeout), "timeout", "maximum time to wait")
 }
 
 // Interval is that of reads while a command waits.

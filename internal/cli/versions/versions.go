@@ -29,7 +29,7 @@ func New(flags *target.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "versions",
 		Short: "List the Kubernetes versions that Clusters can have",
-		Long: `List the Kubernetes versions that this host has components of, for spec.version of Clusters of the engine
+		Long: `List the Kubernetes versions whose components are on this host, for spec.version of Clusters of the engine
 local, and the Clusters that use them.
 
 A version is a program keelson-kube-VERSION beside keelson-kube, which has the default version. In a

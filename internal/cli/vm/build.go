@@ -65,7 +65,7 @@ and says how to add it.`,
 	}
 	cmd.Flags().StringVar(&suite, "suite", suite, "`release` of Debian: trixie (13) or bookworm (12)")
 	cmd.Flags().StringSliceVar(&packages, "package", nil, "more `packages` for the image, separated by commas; the name of the image then ends with -custom")
-	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, with the present versions of the packages; only while no machine uses it")
+	cmd.Flags().BoolVar(&rebuild, "rebuild", false, "build it again, with the current versions of the packages; only while no machine uses it")
 	return cmd
 }
 
@@ -129,12 +129,13 @@ func removeBuilt(ctx context.Context, t *target.Flags, name, path string, out io
 func register(cmd *cobra.Command, t *target.Flags, name, path string) error {
 	c, err := imageKind.Open(cmd.Context(), t)
 	if stopped := (*target.NotRunningError)(nil); errors.As(err, &stopped) {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Keelson is not running. To use the image, run: %s, then: %s %s --file %s\n",
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "Keelson is not running. To use the image, run: %s, then: %s %s --login-user debian --file %s\n",
 			target.OnHost.Command("up", stopped.Dir), target.OnHost.Command("vm image add", stopped.Dir), name, usage.Quote(path))
 		return err
 	}
 	if err != nil {
 		return err
 	}
-	return add(cmd.Context(), c, imageOf(name, v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: path}}), true, &object.Output{}, cmd.OutOrStdout(), cmd.ErrOrStderr())
+	image := imageOf(name, v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: path}, LoginUser: "debian"})
+	return add(cmd.Context(), c, image, true, &object.Output{}, cmd.OutOrStdout(), cmd.ErrOrStderr())
 }

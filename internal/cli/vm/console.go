@@ -32,7 +32,7 @@ func newConsole(flags *target.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serial NAME",
 		Short: "Connect to the serial console of a machine",
-		Long: `Connect to the serial console of a machine, through the Kubernetes API. Ctrl-] ends it. Several users may
+		Long: `Connect to the serial console of a machine, through the Kubernetes API. Ctrl-] ends it. Several users can
 watch a console; the latest one writes, unless --read-only is set. The console stays when the machine restarts.`,
 		Example: `  keelson vm serial web`,
 		Args:    oneMachine(),

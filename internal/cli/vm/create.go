@@ -110,15 +110,15 @@ func (c *createFlags) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&c.cpu, "cpu", c.cpu, "number of processors")
 	fs.StringVar(&c.memory, "memory", c.memory, "memory, such as 2Gi")
 	fs.StringVar(&c.disk, "disk", "", "size of the root disk, such as 20Gi (default: that of the image or snapshot; "+defaultDisk+" without both)")
-	fs.StringArrayVar(&c.keys, "ssh-key", nil, "`file` with public SSH keys that may log in; may be repeated")
+	fs.StringArrayVar(&c.keys, "ssh-key", nil, "`file` with public SSH keys that can log in; may be repeated")
 	fs.StringArrayVar(&c.ports, "port", nil, "`port` of the guest that is forwarded to the host, as [NAME=]NUMBER[/udp]; may be repeated")
 	fs.StringVar(&c.userData, "user-data", "", "`file` with the user data of cloud-init, such as a document that begins with #cloud-config")
 	fs.StringVar(&c.driver, "driver", "", "backend of the machine (default: that of the manager)")
 	fs.StringVar(&c.display, "display", "", "VGA, which keelson vm screenshot shows, or None (default: None)")
 	fs.StringVar(&c.schedule, "snapshot-schedule", "", "`schedule` of snapshots in cron format and in UTC, such as \"0 3 * * *\" (default: none)")
 	fs.Int32Var(&c.keep, "snapshot-keep", commonv1.DefaultSnapshotsKept, "number of snapshots of the schedule that are kept")
-	fs.BoolVar(&c.saveMemory, "snapshot-memory", false, "the snapshots of the schedule also have the memory of the machine")
-	fs.StringArrayVar(&c.allowed, "snapshot-allow-namespace", nil, "`namespace` whose machines may be created from the snapshots of the schedule; may be repeated")
+	fs.BoolVar(&c.saveMemory, "snapshot-memory", false, "the snapshots of the schedule also contain the memory of the machine")
+	fs.StringArrayVar(&c.allowed, "snapshot-allow-namespace", nil, "`namespace` whose machines can be created from the snapshots of the schedule; may be repeated")
 	c.AddFlags(fs)
 }
 

@@ -37,7 +37,7 @@ unchanged as long as machines use it.
 
 An image must be qcow2 or raw, boot from a BIOS, and have cloud-init with the data source NoCloud. If it does not
 run the QEMU guest agent, add it with --no-agent: then a machine is ready as soon as it runs.`,
-		Example: `  keelson vm image add fedora --wait --no-agent --sha256 SUM \
+		Example: `  keelson vm image add fedora --wait --no-agent --login-user fedora --sha256 SUM \
     --url https://download.example.org/Fedora-Cloud-Base.qcow2
 
   keelson vm image add mine --file /srv/images/mine.qcow2`,
@@ -69,6 +69,7 @@ run the QEMU guest agent, add it with --no-agent: then a machine is ready as soo
 	cmd.Flags().StringVar(&spec.Sha256, "sha256", "", "SHA-256 `digest` of the file at the URL")
 	cmd.Flags().StringVar(&spec.Path, "file", "", "`path` of the image on the host of the machines")
 	cmd.Flags().StringVar(&spec.Format, "format", "", "`format` of the image, qcow2 or raw (default: detected)")
+	cmd.Flags().StringVar(&spec.LoginUser, "login-user", "", "`user` that cloud-init creates in machines of the image, as whom keelson vm ssh logs in")
 	cmd.Flags().BoolVar(&noAgent, "no-agent", false, "the image does not run the QEMU guest agent")
 	cmd.Flags().BoolVar(&waits, "wait", false, "wait until machines can use the image, and show the progress")
 	return cmd
@@ -106,8 +107,8 @@ func add(ctx context.Context, images *object.Objects[*v1alpha1.VirtualMachineIma
 		}
 	case err != nil:
 		return images.Explain(image.Name, err)
-	case found.Spec.ImageSource != image.Spec.ImageSource:
-		return fmt.Errorf("there is an image %s with another source; choose another name, or delete it: keelson vm image delete %[1]s", image.Name)
+	case found.Spec.ImageSource != image.Spec.ImageSource || found.Spec.LoginUser != image.Spec.LoginUser:
+		return fmt.Errorf("there is an image %s with another source or login user; choose another name, or delete it: keelson vm image delete %[1]s", image.Name)
 	default:
 		past, image = "unchanged", found
 	}

@@ -20,12 +20,12 @@ func newRestore(flags *target.Flags) *cobra.Command {
 	cmd := machineKind.NewVerb(flags, object.Verb[*v1alpha1.VirtualMachine]{
 		Name: "restore", One: true,
 		Short: "Replace the disks of a machine by those of a snapshot",
-		Long: `Replace the disks of a machine by those of one of its snapshots. The machine is shut down for that, and
-starts again if it should run; its name, addresses and ports stay as they are. The present disks are kept in another
-snapshot first, whose name is in status.restore.previous of the VirtualMachine: restore that one to undo the restore.`,
+		Long: `Replace the disks of a machine with those of one of its snapshots. The machine is shut down for that, and
+starts again if it should run; its name, addresses and ports stay as they are. A snapshot of the current disks
+is taken first; its name is in status.restore.previous of the VirtualMachine: restore that one to undo the restore.`,
 		Example: `  keelson vm restore web --snapshot before --wait
 
-  # Without a snapshot of the present disks
+  # Without a snapshot of the current disks
   keelson vm restore web --snapshot before --keep-current=false`,
 		Past: "restore requested",
 		Change: func(vm *v1alpha1.VirtualMachine, now time.Time) {
@@ -43,7 +43,7 @@ snapshot first, whose name is in status.restore.previous of the VirtualMachine: 
 		return nil
 	}
 	cmd.Flags().StringVar(&snapshot, "snapshot", "", "`name` of a VirtualMachineSnapshot of the machine")
-	cmd.Flags().BoolVar(&keep, "keep-current", true, "keep the present disks in a VirtualMachineSnapshot first")
+	cmd.Flags().BoolVar(&keep, "keep-current", true, "take a VirtualMachineSnapshot of the current disks first")
 	return cmd
 }
 

@@ -19,7 +19,7 @@ func newScreenshot(flags *target.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "screenshot NAME",
 		Short: "Save what the display of a machine shows",
-		Long: `Save what the display of a machine shows, as a PNG file, by default NAME.png. The machine has to have a display
+		Long: `Save what the display of a machine shows, as a PNG file, by default NAME.png. The machine must have a display
 (spec.display.type: VGA).`,
 		Example: "  keelson vm screenshot web\n  keelson vm screenshot web -o - | display",
 		Args:    oneMachine(),

@@ -24,7 +24,7 @@ func newSnapshot(flags *target.Flags) *cobra.Command {
 		Long: `Take a snapshot of the disks of a machine, also while it runs. keelson vm create --snapshot and keelson vm fork
 --snapshot create machines from it. It is kept when the machine is deleted.
 
-With --memory, the snapshot also has the memory of the machine, which must run or be asleep. A machine that is created
+With --memory, the snapshot also contains the memory of the machine, which must run or be asleep. A machine that is created
 from it, or restored from it, does not boot: it resumes at the moment of the snapshot.
 
 With --allow-namespace, machines of other namespaces can be created from it, too. Users who can create machines there
@@ -64,8 +64,8 @@ can then read everything in the snapshot.`,
 	}
 	output.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the VirtualMachineSnapshot (default: that of the machine, and the time)")
-	cmd.Flags().BoolVar(&memory, "memory", false, "the snapshot also has the memory of the machine")
-	cmd.Flags().StringArrayVar(&allowed, "allow-namespace", nil, "`namespace` whose machines may be created from the snapshot; may be repeated")
+	cmd.Flags().BoolVar(&memory, "memory", false, "the snapshot also contains the memory of the machine")
+	cmd.Flags().StringArrayVar(&allowed, "allow-namespace", nil, "`namespace` whose machines can be created from the snapshot; may be repeated")
 	waits.AddFlags(cmd.Flags(), "the snapshot is taken")
 	cmd.AddCommand(
 		snapshotKind.NewList(flags, "List the snapshots of machines"), snapshotKind.NewDescribe(flags, "Show snapshots with their events"),

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/target"
@@ -27,7 +29,7 @@ type login struct {
 }
 
 func (l *login) addFlags(fs *pflag.FlagSet) {
-	fs.StringVarP(&l.user, "login", "l", "", "`user` in the guest (default: root in the default guest, debian in images of that name, otherwise yours)")
+	fs.StringVarP(&l.user, "login", "l", "", "`user` in the guest (default: root in the default guest, loginUser of the VirtualMachineImage, otherwise yours)")
 	fs.StringVarP(&l.identity, "identity", "i", "", "`file` with the private key (default: those of ssh, and the key that keelson vm create uses)")
 	fs.Uint16VarP(&l.port, "port", "p", 22, "port of the SSH server in the guest")
 }
@@ -41,7 +43,7 @@ func newSSH(flags *target.Flags) *cobra.Command {
 port. If it is still booting, the command waits for it. The exit code is that of ssh.
 
 The host keys of machines are kept by the UID of the machine, so that a new machine of the same name
-is no warning.`,
+causes no warning.`,
 		Example: `  keelson vm ssh web
   keelson vm ssh web -- df -h /`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -176,24 +178,32 @@ func (l *login) options(ctx context.Context, name string) (options []string, use
 		return nil, "", err
 	}
 	if user = l.user; user == "" {
-		user = usualUser(vm)
+		user, err = m.usualUser(ctx, vm)
 	}
-	return options, user, nil
+	return options, user, err
 }
 
 // quoteOption quotes a path for an option of ssh, which expands % in it.
 func quoteOption(path string) string { return `"` + strings.ReplaceAll(path, "%", "%%") + `"` }
 
 // usualUser returns the user of the image of a machine; "" if it is not known.
-func usualUser(vm *v1alpha1.VirtualMachine) string {
-	image := vm.Spec.Image
+func (m *machines) usualUser(ctx context.Context, vm *v1alpha1.VirtualMachine) (string, error) {
+	named := vm.Spec.Image
 	switch {
-	case image == nil || image.Name == v1alpha1.ImageTiny:
-		return "root"
-	case strings.HasPrefix(image.Name, "debian"):
-		return "debian"
+	case named == nil || named.Name == v1alpha1.ImageTiny:
+		return "root", nil
+	case named.Name == "":
+		return "", nil
 	}
-	return ""
+	var image v1alpha1.VirtualMachineImage
+	err := m.Get(ctx, client.ObjectKey{Name: named.Name}, &image)
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return "", nil // machines keep running without it, and not every user can read it
+	}
+	if err != nil {
+		return "", fmt.Errorf("get the image %s: %w", named.Name, err)
+	}
+	return image.Spec.LoginUser, nil
 }
 
 // run replaces this process by a program.

@@ -249,10 +249,13 @@ func TestUsualUser(t *testing.T) {
 		image *v1alpha1.Image
 		want  string
 	}{
-		{nil, "root"}, {&v1alpha1.Image{Name: "tiny"}, "root"}, {&v1alpha1.Image{Name: "debian-13"}, "debian"}, {&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/a"}}, ""},
+		{nil, "root"}, {&v1alpha1.Image{Name: "tiny"}, "root"}, {&v1alpha1.Image{Name: "fedora-42"}, "fedora"}, {&v1alpha1.Image{Name: "gone"}, ""},
+		{&v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: "/a"}}, ""},
 	} {
-		if got := usualUser(&v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Image: test.image}}); got != test.want {
-			t.Errorf("%+v: %q, want %q", test.image, got, test.want)
+		fedora := imageOf("fedora-42", v1alpha1.VirtualMachineImageSpec{LoginUser: "fedora"})
+		got, err := newMachines(newAPI(t, fedora), "").usualUser(t.Context(), &v1alpha1.VirtualMachine{Spec: v1alpha1.VirtualMachineSpec{Image: test.image}})
+		if err != nil || got != test.want {
+			t.Errorf("%+v: %q, %v, want %q", test.image, got, err, test.want)
 		}
 	}
 }

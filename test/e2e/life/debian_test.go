@@ -37,7 +37,7 @@ func TestLongDebian(t *testing.T) {
 	}
 	output := m.Script(t, dir, "keelson up --detach --node=simulated\n"+
 		"export KUBECONFIG=~/.local/share/keelson/kubeconfig\n"+
-		"keelson vm image add debian-13 --wait --file "+image+`
+		"keelson vm image add debian-13 --wait --login-user debian --file "+image+`
 ssh-keygen -q -t ed25519 -N '' -f key
 kubectl apply -f - <<EOF
 apiVersion: cloudnative.tw/v1alpha1

@@ -11,6 +11,9 @@ type VirtualMachineImageSpecApplyConfiguration struct {
 	// Whether the image runs the QEMU guest agent, as cloud images do. Without an agent,
 	// Ready of a machine only means that it is running.
 	Agent *bool `json:"agent,omitempty"`
+	// User that cloud-init creates in machines of this image, such as fedora. keelson vm ssh logs
+	// in as this user.
+	LoginUser *string `json:"loginUser,omitempty"`
 }
 
 // VirtualMachineImageSpecApplyConfiguration constructs a declarative configuration of the VirtualMachineImageSpec type for use with
@@ -56,5 +59,13 @@ func (b *VirtualMachineImageSpecApplyConfiguration) WithFormat(value string) *Vi
 // If called multiple times, the Agent field is set to the value of the last call.
 func (b *VirtualMachineImageSpecApplyConfiguration) WithAgent(value bool) *VirtualMachineImageSpecApplyConfiguration {
 	b.Agent = &value
+	return b
+}
+
+// WithLoginUser sets the LoginUser field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LoginUser field is set to the value of the last call.
+func (b *VirtualMachineImageSpecApplyConfiguration) WithLoginUser(value string) *VirtualMachineImageSpecApplyConfiguration {
+	b.LoginUser = &value
 	return b
 }

@@ -117,7 +117,9 @@ func TestEveryChangeOfTheTemplateIsPossible(t *testing.T) {
 		{"no image", func(s *v1alpha1.VirtualMachineSpec) { s.Image = nil }, true},
 		{"a driver", func(s *v1alpha1.VirtualMachineSpec) { s.Driver = "fake" }, true},
 		{"a StorageClass", func(s *v1alpha1.VirtualMachineSpec) { s.Pod = &v1alpha1.VirtualMachinePod{StorageClassName: "fast"} }, true},
-		{"no claims", func(s *v1alpha1.VirtualMachineSpec) { s.Pod = &v1alpha1.VirtualMachinePod{Storage: v1alpha1.StorageEphemeral} }, true},
+		{"no claims", func(s *v1alpha1.VirtualMachineSpec) {
+			s.Pod = &v1alpha1.VirtualMachinePod{Storage: v1alpha1.StorageEphemeral}
+		}, true},
 		{"a disk more", func(s *v1alpha1.VirtualMachineSpec) {
 			s.Disks = append(s.Disks, v1alpha1.Disk{Name: "more", Size: size("1Gi")})
 		}, false},
