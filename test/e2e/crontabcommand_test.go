@@ -20,6 +20,7 @@ func TestCronTabByCommand(t *testing.T) {
 	s.kubectl(t, "patch", "crontab", "backup", "--type=merge", "-p", `{"spec":{"parameters":[{"name":"region","default":"us","enum":["us","eu"]}]}}`)
 	transcript.Contains(t, s.OK(t, crontab("trigger", "backup", "--set", "region=eu", "--wait")...), "crontab/backup triggered")
 	transcript.Contains(t, s.kubectl(t, "get", "jobs", "-o", `jsonpath={.items[*].metadata.annotations.crontab\.stable\.example\.com/parameters}`), `{"region":"eu"}`)
+	transcript.Contains(t, s.OK(t, crontab("history", "backup")...), "OnDemand", "Succeeded", "region=eu")
 	transcript.Contains(t, s.Fails(t, 1, crontab("trigger", "backup", "--set", "region=mars")...), `the parameter "region" cannot be "mars", only "us", "eu"`)
 	transcript.Contains(t, s.OK(t, crontab("suspend", "backup")...), "crontab/backup suspended")
 	s.untilField(t, "crontab/backup", `{.status.conditions[?(@.type=="Ready")].reason}`, "Suspended")

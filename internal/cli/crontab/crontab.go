@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/ptr"
@@ -25,7 +26,7 @@ var kind = object.Kind[*stablev1.CronTab]{
 	Resource: complete.Resource{GroupVersionResource: stablev1.SchemeGroupVersion.WithResource("crontabs"), Namespaced: true},
 	New:      func() *stablev1.CronTab { return &stablev1.CronTab{} },
 	Types: func(scheme *runtime.Scheme) error {
-		return errors.Join(stablev1.AddToScheme(scheme), batchv1.AddToScheme(scheme))
+		return errors.Join(stablev1.AddToScheme(scheme), batchv1.AddToScheme(scheme), corev1.AddToScheme(scheme))
 	},
 	Line: func(cronTab *stablev1.CronTab) string { return cronTab.Name + ": " + State(cronTab) },
 }
@@ -44,7 +45,7 @@ func New() *cobra.Command {
 	flags.AddNamespace(cmd.PersistentFlags())
 	cmd.AddCommand(
 		kind.NewList(flags, "List CronTabs with their next runs"), kind.NewDescribe(flags, "Show CronTabs with their events"),
-		newNext(flags), newTrigger(flags), newBackfill(flags), newSuspend(flags, true), newSuspend(flags, false),
+		newNext(flags), newHistory(flags), newTrigger(flags), newBackfill(flags), newSuspend(flags, true), newSuspend(flags, false),
 		kind.NewDelete(flags, object.Deletion[*stablev1.CronTab]{Short: "Delete CronTabs with their Jobs", Example: "  keelson crontab delete backup"}),
 	)
 	complete.Arguments(kind.Resource, cmd.Commands()...)
