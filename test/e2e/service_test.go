@@ -33,13 +33,13 @@ func TestServiceOfVirtualMachine(t *testing.T) {
 		t.Errorf("the address of the Service was %s, and is %s", address, again)
 	}
 
-	s.kubectl(t, "patch", "vm/served", "--type", "merge", "-p", `{"spec":{"service":false}}`)
+	s.kubectl(t, "patch", "vm/served", "--type", "merge", "-p", `{"spec":{"service":null}}`)
 	s.wait(t, "delete", "service/served")
 	s.wait(t, "delete", "endpointslice/served")
 
 	// A Service of somebody else stays.
 	s.kubectl(t, "create", "service", "clusterip", "served", "--tcp=1:1")
-	s.kubectl(t, "patch", "vm/served", "--type", "merge", "-p", `{"spec":{"service":true}}`)
+	s.kubectl(t, "patch", "vm/served", "--type", "merge", "-p", `{"spec":{"service":{}}}`)
 	s.untilField(t, "vm/served", `{.status.conditions[?(@.type=="ServiceReady")].reason}`, "ErrResourceExists")
 	s.untilField(t, "service/served", "{.spec.ports[*].port} {.spec.selector.app}", "1 served")
 	s.kubectl(t, "delete", "service", "served")

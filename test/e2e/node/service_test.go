@@ -119,7 +119,7 @@ func podsReachMachines(t *testing.T, u *user) {
 	u.kubectl(t, "wait", "--for=condition=ServiceReady", "vm/guest", "--timeout=5m")
 	u.Until(t, "the guest answers again", answersOK, "kubectl", "exec", "web", "--", "/app", "get", "http://guest")
 
-	u.kubectl(t, "patch", "vm/guest", "--type=merge", "-p", `{"spec":{"service":false}}`)
+	u.kubectl(t, "patch", "vm/guest", "--type=merge", "-p", `{"spec":{"service":null}}`)
 	u.kubectl(t, "wait", "--for=delete", "service/guest", "endpointslice/guest", "--timeout", transcript.WaitTimeout.String())
 	u.kubectl(t, "delete", "vm/guest")
 	u.kubectl(t, "delete", "namespace/others")
