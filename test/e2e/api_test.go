@@ -103,7 +103,7 @@ func explain(t *testing.T, s session, path string, explained map[string]string) 
 			field = path + "." + match[1]
 			words[field] = ""
 			// Below a template the descriptions are those of Kubernetes.
-			isTemplate := match[1] == "jobTemplate" || match[1] == "podTemplate"
+			isTemplate := match[1] == "jobTemplate" || strings.HasSuffix(field, ".pod.template")
 			if isObject := strings.HasSuffix(match[2], "Object"); isObject && !isTemplate {
 				explain(t, s, field, explained)
 			}
