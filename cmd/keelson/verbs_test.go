@@ -59,7 +59,7 @@ func TestVerbs(t *testing.T) {
 		{words: "vm list", want: []string{"No VirtualMachines found.\n"}},
 
 		{words: "vm image list -o name", want: []string{"virtualmachineimage.cloudnative.tw/image-NS\n"}},
-		{words: "vm image rm image-NS", want: []string{"image image-NS deleted\n"}},
+		{words: "vm image rm image-NS", want: []string{"virtualmachineimage/image-NS deleted\n"}},
 
 		{words: "cluster list", want: []string{"ENDPOINT", "cluster-NS"}},
 		{words: "cluster stop cluster-NS", want: []string{"cluster/cluster-NS stopping\n"}},

@@ -38,9 +38,9 @@ func TestCapacityOfTheHost(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/apis/cloudnative.tw/v1alpha1/virtualmachines" && r.URL.Query().Get("continue") == "":
-			_, _ = fmt.Fprintf(w, `{"metadata":{"continue":"next"},"items":[%s,%s,{}]}`, machine("here", "running"), machine("here", "stopped"))
+			_, _ = fmt.Fprintf(w, `{"metadata":{"continue":"next"},"items":[%s,%s,{}]}`, machine("here", "Running"), machine("here", "Stopped"))
 		case r.URL.Path == "/apis/cloudnative.tw/v1alpha1/virtualmachines":
-			_, _ = fmt.Fprintf(w, `{"items":[%s,%s]}`, machine("here", "paused"), machine("elsewhere", "running"))
+			_, _ = fmt.Fprintf(w, `{"items":[%s,%s]}`, machine("here", "Paused"), machine("elsewhere", "Running"))
 		default:
 			_, _ = fmt.Fprint(w, `{"items":[]}`)
 		}

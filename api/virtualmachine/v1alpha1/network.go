@@ -11,9 +11,9 @@ type Network struct {
 	// +kubebuilder:validation:MaxItems=64
 	AllowFrom []NetworkPeer `json:"allowFrom,omitempty"`
 
-	// Namespace, the default: the machine and the other machines of its namespace reach each
-	// other. Isolated: the machine reaches neither other machines nor other networks, and is
-	// reached through its ports only.
+	// Determines what the machine reaches. With Namespace, the default, the machine and the
+	// other machines of its namespace reach each other. With Isolated, it reaches neither other
+	// machines nor other networks, and is reached through its ports only.
 	// +optional
 	Mode NetworkMode `json:"mode,omitempty"`
 }

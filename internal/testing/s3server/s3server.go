@@ -1,5 +1,5 @@
 // Package s3server gives tests a server of the S3 protocol, of test/s3server. It has one bucket, and a user with the permissions of
-// docs/security.md.
+// docs/cluster-snapshot-store.md.
 package s3server
 
 import (
@@ -130,11 +130,11 @@ func (s *Server) root() *minio.Core {
 	return client
 }
 
-// allow gives the user the permissions of docs/security.md.
+// allow gives the user the permissions of docs/cluster-snapshot-store.md.
 func (s *Server) allow() {
 	s.t.Helper()
 	_, source, _, _ := runtime.Caller(0)
-	page, err := os.ReadFile(filepath.Join(filepath.Dir(source), "../../../docs/security.md"))
+	page, err := os.ReadFile(filepath.Join(filepath.Dir(source), "../../../docs/cluster-snapshot-store.md"))
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -143,7 +143,7 @@ func (s *Server) allow() {
 	policy = strings.NewReplacer(`"Effect": "Allow"`, `"Effect": "Allow", "Principal": {"AWS": ["keelson"]}`,
 		":::backups/keelson/*", ":::"+Bucket+"/*", ":::backups", ":::"+Bucket).Replace(policy)
 	if err := s.root().SetBucketPolicy(s.t.Context(), Bucket, policy); err != nil || !found {
-		s.t.Fatalf("the policy of docs/security.md: %v", err)
+		s.t.Fatalf("the policy of docs/cluster-snapshot-store.md: %v", err)
 	}
 }
 

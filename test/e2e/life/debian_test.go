@@ -94,7 +94,7 @@ keelson down --delete-data
 `)
 	transcript.Contains(t, strings.Join(strings.Fields(output), " "), "debian root trixie 8G", "/usr/bin/curl /usr/bin/nano /usr/bin/less /usr/bin/ping ",
 		", 15625000 sectors", "grown: kept", "empty, and data is kept", "reboot: Power down",
-		"debian-13 Imported", "machines use the image debian-13: default/work. Delete them first", "in use", "image debian-13 removed")
+		"debian-13 Imported", "machines use the image debian-13: default/work. Delete them first", "in use", "virtualmachineimage/debian-13 deleted")
 	guest := regexp.MustCompile(`from-the-seed has (\S+),`).FindStringSubmatch(output)
 	if guest == nil || !strings.Contains(output, "its address is "+guest[1]+"\n") {
 		t.Errorf("the guest reports %q, which is not the address in the status", guest)

@@ -56,7 +56,7 @@ func TestLongDriversPage(t *testing.T) {
 }
 
 func TestLongImagesPage(t *testing.T) {
-	follow(t, "images.md", []string{"qemu-system-x86_64", "qemu-img"}, "image empty is ready", "\nempty   True ", "image empty removed")
+	follow(t, "images.md", []string{"qemu-system-x86_64", "qemu-img"}, "virtualmachineimage/empty is ready", "\nempty   True ", "virtualmachineimage/empty deleted")
 }
 
 // deleted is the output of keelson down --delete-data.

@@ -14,9 +14,9 @@ type NetworkApplyConfiguration struct {
 	// Other namespaces whose machines can reach this machine, and that it can reach. Both
 	// machines must allow the namespace of the other one.
 	AllowFrom []NetworkPeerApplyConfiguration `json:"allowFrom,omitempty"`
-	// Namespace, the default: the machine and the other machines of its namespace reach each
-	// other. Isolated: the machine reaches neither other machines nor other networks, and is
-	// reached through its ports only.
+	// Determines what the machine reaches. With Namespace, the default, the machine and the
+	// other machines of its namespace reach each other. With Isolated, it reaches neither other
+	// machines nor other networks, and is reached through its ports only.
 	Mode *virtualmachinev1alpha1.NetworkMode `json:"mode,omitempty"`
 }
 
