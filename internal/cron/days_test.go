@@ -99,10 +99,10 @@ func randomRelative(r *rand.Rand, f int) string {
 	return strings.Join(items, ",")
 }
 
-// TestRelativeDaysAgreeWithTheCalendar compares schedules with L, W and # with a walk over the days of 41 years.
+// TestRelativeDaysAgreeWithTheCalendar compares schedules with L, W and # with a walk over the days of 29 years: weekdays and leap years repeat after 28.
 func TestRelativeDaysAgreeWithTheCalendar(t *testing.T) {
 	from := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	to := from.AddDate(41, 0, 0)
+	to := from.AddDate(29, 0, 0)
 	fields := func(r *rand.Rand) string {
 		days := []string{"*", "*", "*/2", "*/7", "1-7", "29,31", "?", "H"}
 		date, weekday := days[r.IntN(len(days))], days[r.IntN(5)]
@@ -116,7 +116,7 @@ func TestRelativeDaysAgreeWithTheCalendar(t *testing.T) {
 		}
 		return fmt.Sprintf("%s %s %s", date, []string{"*", "2", "2,9", "*/5"}[r.IntN(4)], weekday)
 	}
-	for seed := range uint64(300) {
+	for seed := range uint64(100) {
 		text := "0 0 " + fields(rand.New(rand.NewPCG(seed, 3)))
 		s := mustParse(t, text, "")
 		p := mustNew(t, Options{Schedules: []*Schedule{s}})
