@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
+	"github.com/keelson-dev/keelson/internal/crontab"
 )
 
 func newHistory(flags *target.Flags) *cobra.Command {
@@ -106,7 +107,9 @@ func (c *cronTabs) history(ctx context.Context, name string) ([]pastRun, error) 
 	for i := range jobs.Items {
 		if job := &jobs.Items[i]; metav1.IsControlledBy(job, cronTab) {
 			run := pastRunOf(job)
-			run.ExitCode = lastExitCode(job, pods.Items)
+			if run.Result != string(stablev1.RunSucceeded) {
+				run.ExitCode = crontab.ExitCode(podsOf(job, pods.Items))
+			}
 			runs = append(runs, run)
 		}
 	}
@@ -128,38 +131,23 @@ func pastRunOf(job *batchv1.Job) pastRun {
 	}
 	run.Time, _ = time.Parse(time.RFC3339, at)                                                  // zero if somebody has changed it
 	_ = json.Unmarshal([]byte(job.Annotations[stablev1.ParametersAnnotation]), &run.Parameters) // the same
-	for _, condition := range job.Status.Conditions {
-		if condition.Status != corev1.ConditionTrue {
-			continue
-		}
-		switch condition.Type {
-		case batchv1.JobComplete:
-			run.Result, run.FinishTime = "Succeeded", &condition.LastTransitionTime.Time
-		case batchv1.JobFailed:
-			run.Result, run.FinishTime, run.Reason = "Failed", &condition.LastTransitionTime.Time, condition.Reason
+	if condition, at := crontab.Ended(job); condition != nil {
+		run.Result, run.FinishTime = string(stablev1.RunSucceeded), &at
+		if condition.Type == batchv1.JobFailed {
+			run.Result, run.Reason = string(stablev1.RunFailed), condition.Reason
 		}
 	}
 	return run
 }
 
-// lastExitCode returns the exit code of the container of a Job that failed last; nil if none is known.
-func lastExitCode(job *batchv1.Job, pods []corev1.Pod) *int32 {
-	var last *corev1.ContainerStateTerminated
+// podsOf returns the Pods of a Job.
+func podsOf(job *batchv1.Job, pods []corev1.Pod) (own []corev1.Pod) {
 	for i := range pods {
-		if !metav1.IsControlledBy(&pods[i], job) {
-			continue
-		}
-		for _, status := range slices.Concat(pods[i].Status.InitContainerStatuses, pods[i].Status.ContainerStatuses) {
-			ended := status.State.Terminated
-			if ended != nil && ended.ExitCode != 0 && (last == nil || !ended.FinishedAt.Before(&last.FinishedAt)) {
-				last = ended
-			}
+		if metav1.IsControlledBy(&pods[i], job) {
+			own = append(own, pods[i])
 		}
 	}
-	if last == nil {
-		return nil
-	}
-	return &last.ExitCode
+	return own
 }
 
 // printHistory prints runs as a table.

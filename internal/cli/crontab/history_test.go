@@ -38,6 +38,7 @@ func TestHistory(t *testing.T) {
 	demand := jobOf(cronTab, "backup-2", "2026-11-25T13:00:00Z", map[string]string{
 		stablev1.RunRequestedAtAnnotation: "2026-11-25T12:59:59Z", stablev1.ParametersAnnotation: `{"region":"eu","level":"1"}`,
 	}, batchv1.JobCondition{Type: batchv1.JobComplete, Status: corev1.ConditionTrue, LastTransitionTime: *timeOf("2026-11-25T13:00:05Z")})
+	demand.UID = "demand"
 	running := jobOf(cronTab, "backup-3", "2026-11-25T14:00:00Z", map[string]string{
 		batchv1.CronJobScheduledTimestampAnnotation: "2026-11-01T00:00:00Z", stablev1.BackfillRequestedAtAnnotation: first,
 	})
@@ -54,7 +55,7 @@ func TestHistory(t *testing.T) {
 		}
 	}
 	api := fake.NewClientBuilder().WithScheme(harness.Scheme(t, kind.Types)).WithObjects(
-		cronTab, running, demand, failed, foreign, pod("a", first, 1, failed), pod("b", second, 3, failed), pod("c", second, 0, demand)).Build()
+		cronTab, running, demand, failed, foreign, pod("a", first, 1, failed), pod("b", second, 3, failed), pod("c", second, 1, demand)).Build()
 	c := &cronTabs{&object.Objects[*stablev1.CronTab]{Client: api, API: &target.API{Namespace: "team"}, Kind: kind}}
 	runs, err := c.history(t.Context(), "backup")
 	if err != nil {

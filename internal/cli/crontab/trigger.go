@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -179,14 +178,12 @@ func (t *trigger) hasSucceeded(ctx context.Context) (bool, string, error) {
 
 // jobState reports whether a Job has succeeded, and otherwise its state. A failed Job is an error.
 func jobState(job *batchv1.Job) (bool, string, error) {
-	for _, condition := range job.Status.Conditions {
-		switch {
-		case condition.Status != corev1.ConditionTrue:
-		case condition.Type == batchv1.JobComplete:
-			return true, "", nil
-		case condition.Type == batchv1.JobFailed:
-			return false, "", fmt.Errorf("the run failed: Job %s: %s: %s; kubectl logs job/%[1]s has its output", job.Name, condition.Reason, condition.Message)
-		}
+	switch condition, _ := crontab.Ended(job); {
+	case condition == nil:
+	case condition.Type == batchv1.JobComplete:
+		return true, "", nil
+	default:
+		return false, "", fmt.Errorf("the run failed: Job %s: %s: %s; kubectl logs job/%[1]s has its output", job.Name, condition.Reason, condition.Message)
 	}
 	return false, fmt.Sprintf("Job %s: %d active, %d failed", job.Name, job.Status.Active, job.Status.Failed), nil
 }

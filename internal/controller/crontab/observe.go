@@ -9,7 +9,6 @@ import (
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -160,19 +159,12 @@ func runOf(job *batchv1.Job) run {
 	} else {
 		r.at = parseTime(job.Annotations[batchv1.CronJobScheduledTimestampAnnotation])
 	}
-	for _, condition := range job.Status.Conditions {
-		if condition.Status != corev1.ConditionTrue {
-			continue
-		}
-		switch condition.Type {
-		case batchv1.JobComplete:
-			r.phase, r.finishTime = succeeded, condition.LastTransitionTime.Time
-			if job.Status.CompletionTime != nil {
-				r.finishTime = job.Status.CompletionTime.Time
-			}
-		case batchv1.JobFailed:
-			r.phase, r.finishTime, r.reason = failed, condition.LastTransitionTime.Time, condition.Reason
-		}
+	switch condition, at := crontab.Ended(job); {
+	case condition == nil:
+	case condition.Type == batchv1.JobComplete:
+		r.phase, r.finishTime = succeeded, at
+	default:
+		r.phase, r.finishTime, r.reason = failed, at, condition.Reason
 	}
 	return r
 }

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -66,23 +67,7 @@ func (r *Reconciler) exitCode(ctx context.Context, namespace string, job *run) *
 		log.FromContext(ctx).Info("Cannot read the exit code of a Job from its Pods", "Job", job.name, "error", err.Error())
 		return nil
 	}
-	var last *corev1.ContainerStateTerminated
-	for i := range pods {
-		pod := &pods[i]
-		for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
-			for i := range statuses {
-				for _, ended := range []*corev1.ContainerStateTerminated{statuses[i].LastTerminationState.Terminated, statuses[i].State.Terminated} {
-					if ended != nil && ended.ExitCode != 0 && (last == nil || !ended.FinishedAt.Before(&last.FinishedAt)) {
-						last = ended
-					}
-				}
-			}
-		}
-	}
-	if last == nil {
-		return nil
-	}
-	return &last.ExitCode
+	return crontab.ExitCode(pods)
 }
 
 // lastRun returns the last finished run for the status; known is the recorded one.
