@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -186,9 +185,10 @@ func (o *Options) configuration() *configuration {
 	}
 }
 
-// own gives a list an array of its own: decoding writes into the array, and defaults such as confine.Anywhere share theirs.
+// own gives a list an array of its own: decoding writes into the array, and defaults such as confine.Anywhere share theirs. An
+// empty list is [] in a file, not null.
 func own[L ~[]string](list *L) *L {
-	*list = slices.Clone(*list)
+	*list = append(L{}, *list...)
 	return list
 }
 

@@ -26,7 +26,7 @@ func TestCronTabByCommand(t *testing.T) {
 	s.untilField(t, "crontab/backup", `{.status.conditions[?(@.type=="Ready")].reason}`, "Suspended")
 	transcript.Contains(t, s.OK(t, crontab("list")...), "backup", "@daily", "true", "Succeeded")
 	transcript.Contains(t, s.OK(t, crontab("resume", "backup")...), "crontab/backup resumed")
-	transcript.Contains(t, s.OK(t, crontab("backfill", "backup", "--from", "2026-11-01", "--to", "2026-11-03", "--dry-run")...), "2026-11-03T00:00:00Z Tue", "2026-11-01T00:00:00Z Sun")
+	transcript.Contains(t, s.OK(t, crontab("backfill", "backup", "--from", "2026-11-01", "--to", "2026-11-03", "--dry-run=server")...), "2026-11-03T00:00:00Z Tue", "2026-11-01T00:00:00Z Sun")
 	transcript.Contains(t, s.OK(t, crontab("backfill", "backup", "--from", "2026-11-01", "--to", "2026-11-03", "--max-concurrency", "2", "--wait")...), "crontab/backup backfill requested, scheduled times: 3")
 	s.untilField(t, "crontab/backup", `{.status.backfill.done}`, "3")
 	midnight := time.Now().UTC().Truncate(24 * time.Hour).Add(48 * time.Hour).Format(time.RFC3339)

@@ -26,7 +26,8 @@ type backfill struct {
 	name                string
 	from, to, reprocess string
 	maxConcurrency      int32
-	reverse, dryRun     bool
+	reverse             bool
+	output              object.Output
 	requested           metav1.Time
 }
 
@@ -39,8 +40,8 @@ func newBackfill(flags *target.Flags) *cobra.Command {
 		Use:   "backfill NAME",
 		Short: "Run scheduled times of the past",
 		Long: `Run the scheduled times of a CronTab in a range of the past, each once, within its concurrencyPolicy, also while it is suspended.
-Times whose Job still exists do not run, except with --reprocess.`,
-		Example: `  keelson crontab backfill report --from 2026-11-01 --to 2026-11-07 --dry-run
+Times whose Job still exists do not run, except with --reprocess. A dry run prints the times.`,
+		Example: `  keelson crontab backfill report --from 2026-11-01 --to 2026-11-07 --dry-run=client
   keelson crontab backfill report --from 2026-11-01 --to 2026-11-07 --reprocess failed --max-concurrency 4`,
 		Args: oneCronTab(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,12 +54,15 @@ Times whose Job still exists do not run, except with --reprocess.`,
 			case b.maxConcurrency < 1:
 				return usage.Errorf("--max-concurrency=%d: must be 1 or more", b.maxConcurrency)
 			}
-			var err error
+			err := b.output.Validate()
+			if err != nil {
+				return err
+			}
 			if b.cronTabs, err = open(cmd.Context(), flags); err != nil {
 				return err
 			}
 			b.name = args[0]
-			if err := b.request(cmd.Context(), cmd.OutOrStdout(), mode, time.Now()); err != nil || b.dryRun || !waits.Wait {
+			if err := b.request(cmd.Context(), cmd.OutOrStdout(), mode, time.Now()); err != nil || !b.output.Waits(&waits) {
 				return err
 			}
 			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), b.hasFinished)
@@ -69,12 +73,12 @@ Times whose Job still exists do not run, except with --reprocess.`,
 	cmd.Flags().StringVar(&b.reprocess, "reprocess", b.reprocess, "`which` times run again whose Job still exists: none, failed or all")
 	cmd.Flags().Int32Var(&b.maxConcurrency, "max-concurrency", b.maxConcurrency, "`number` of active runs of the backfill")
 	cmd.Flags().BoolVar(&b.reverse, "reverse", false, "start with the latest time")
-	cmd.Flags().BoolVar(&b.dryRun, "dry-run", false, "only print the times of the range")
+	b.output.AddFlags(cmd.Flags())
 	waits.AddFlags(cmd.Flags(), "all runs have finished")
 	return cmd
 }
 
-// request requests the backfill, or prints its times.
+// request requests the backfill. A dry run prints its times.
 func (b *backfill) request(ctx context.Context, out io.Writer, mode stablev1.Reprocess, now time.Time) error {
 	cronTab, err := b.Find(ctx, b.name)
 	if err != nil {
@@ -86,11 +90,11 @@ func (b *backfill) request(ctx context.Context, out io.Writer, mode stablev1.Rep
 		return fmt.Errorf("%s: %w", title, mistakes.Fields().ToAggregate())
 	}
 	last := cronTab.Status.Backfill
-	if open := cronTab.Spec.Backfill; open != nil && (last == nil || !last.RequestedAt.Time.Equal(requests.At(&open.RequestedAt)) || last.FinishTime == nil) && !b.dryRun {
+	if open := cronTab.Spec.Backfill; open != nil && (last == nil || !last.RequestedAt.Time.Equal(requests.At(&open.RequestedAt)) || last.FinishTime == nil) && b.output.Writes() {
 		return fmt.Errorf(`%s: %s. Wait until it has finished, or cancel it: kubectl patch crontab --namespace %s %s --type merge --patch '{"spec":{"backfill":null}}'`,
 			title, progressOf(cronTab, requests.Token(&open.RequestedAt)), b.API.Namespace, b.name)
 	}
-	before := cronTab.DeepCopy()
+	before := client.MergeFromWithOptions(cronTab.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if cronTab.Spec.Backfill, err = b.spec(schedule.Location, mode); err != nil {
 		return err
 	}
@@ -106,19 +110,18 @@ func (b *backfill) request(ctx context.Context, out io.Writer, mode stablev1.Rep
 		return fmt.Errorf("%s: %w", title, err)
 	case times.Len() == 0:
 		return fmt.Errorf("%s: the schedule has no time from %s to %s that has passed", title, b.from, b.to)
-	case b.dryRun:
+	}
+	if err := b.Write(ctx, cronTab, before, &b.output); err != nil {
+		return err
+	}
+	if !b.output.Writes() && b.output.Text() {
 		for at, ok := times.Next(time.Time{}); ok; at, ok = times.Next(at) {
 			if _, err := fmt.Fprintln(out, at.Format("2006-01-02T15:04:05Z07:00 Mon")); err != nil {
 				return err
 			}
 		}
-		return nil
 	}
-	if err := b.Patch(ctx, cronTab, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
-		return b.Explain(b.name, err)
-	}
-	_, err = fmt.Fprintf(out, "crontab/%s backfill requested, scheduled times: %d\n", b.name, times.Len())
-	return err
+	return b.Kind.Print(out, cronTab, fmt.Sprintf("backfill requested, scheduled times: %d", times.Len()), &b.output)
 }
 
 // spec returns the backfill without the time of the request.

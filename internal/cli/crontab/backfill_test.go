@@ -48,7 +48,10 @@ func TestBackfill(t *testing.T) {
 		err     string
 	}{
 		{name: "two days", cronTab: daily(), out: "crontab/backup backfill requested, scheduled times: 2\n", want: requested},
-		{name: "a dry run", cronTab: daily(), change: func(b *backfill) { b.dryRun = true }, out: "2026-11-24T06:00:00+01:00 Tue\n2026-11-23T06:00:00+01:00 Mon\n"},
+		{name: "a dry run", cronTab: daily(), change: func(b *backfill) { b.output = dryRun(t, "client") },
+			out: "2026-11-24T06:00:00+01:00 Tue\n2026-11-23T06:00:00+01:00 Mon\ncrontab/backup backfill requested, scheduled times: 2 (dry run)\n"},
+		{name: "a dry run of the server", cronTab: daily(last(false)), change: func(b *backfill) { b.output = dryRun(t, "server") },
+			out: "2026-11-24T06:00:00+01:00 Tue\n2026-11-23T06:00:00+01:00 Mon\ncrontab/backup backfill requested, scheduled times: 2 (server dry run)\n"},
 		{name: "after another one", cronTab: daily(last(true)), out: "crontab/backup backfill requested, scheduled times: 2\n", want: &after},
 		{name: "while another one runs", cronTab: daily(last(false)), err: "the backfill requested at " + first + ": 2 of 3 scheduled times are done. Wait until"},
 		{name: "of the future", cronTab: daily(), change: func(b *backfill) { b.from, b.to = "2026-11-26", "2026-11-27" }, err: "the schedule has no time from 2026-11-26 to 2026-11-27 that has passed"},

@@ -26,6 +26,7 @@ const answerTimeout = 10 * time.Second
 
 func newTrigger(flags *target.Flags) *cobra.Command {
 	var waits object.Waiting
+	var output object.Output
 	var set []string
 	cmd := &cobra.Command{
 		Use:   "trigger NAME",
@@ -41,28 +42,32 @@ the command also fails if the run does. The run has the defaults of the paramete
 			if err != nil {
 				return err
 			}
+			if err := output.Validate(); err != nil {
+				return err
+			}
 			c, err := open(cmd.Context(), flags)
 			if err != nil {
 				return err
 			}
 			timeout, progress := answerTimeout, io.Discard
-			if waits.Wait {
+			if output.Waits(&waits) {
 				timeout, progress = waits.Timeout, cmd.ErrOrStderr()
 			}
-			t := trigger{cronTabs: c, name: args[0], values: values, queues: waits.Wait}
+			t := trigger{cronTabs: c, name: args[0], values: values, queues: output.Waits(&waits), output: output}
 			if err := object.Until(cmd.Context(), timeout, progress, t.request); err != nil {
 				return err
 			}
-			message := fmt.Sprintf("crontab/%s triggered", t.name)
+			past := "triggered"
 			if t.obstacle != "" {
-				message += ", the run waits: " + t.obstacle
+				past += ", the run waits: " + t.obstacle
 			}
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), message); err != nil || !waits.Wait {
+			if err := t.Kind.Print(cmd.OutOrStdout(), t.changed, past, &output); err != nil || !output.Waits(&waits) {
 				return err
 			}
 			return object.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), t.hasSucceeded)
 		},
 	}
+	output.AddFlags(cmd.Flags())
 	waits.AddFlags(cmd.Flags(), "the run has finished")
 	cmd.Flags().StringArrayVar(&set, "set", nil, "value of a parameter of the run, as `NAME=VALUE`; may be repeated")
 	return cmd
@@ -91,8 +96,10 @@ type trigger struct {
 	values crontab.Values
 	// queues means that it waits until an earlier requested run has started, however long that takes.
 	queues bool
+	output object.Output
 
-	// requested is the request, and obstacle what kept the run from starting at that time.
+	// changed is the CronTab with the request, requested the time of the request, and obstacle what kept the run from starting at that time.
+	changed             *stablev1.CronTab
 	requested, obstacle string
 	// job is the Job of the run, once it was seen.
 	job string
@@ -120,20 +127,20 @@ func (t *trigger) request(ctx context.Context) (bool, string, error) {
 		return false, "", fmt.Errorf("%s. Only one requested run can wait, so no other was requested; try again when it has started, "+
 			`or cancel it: kubectl patch crontab --namespace %s %s --type merge --patch '{"spec":{"runRequestedAt":null}}'`, line, t.API.Namespace, t.name)
 	}
-	before := cronTab.DeepCopy()
+	before := client.MergeFromWithOptions(cronTab.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	requested := crontab.NewRequest(cronTab, time.Now())
 	cronTab.Spec.RunRequestedAt, cronTab.Spec.RunParameters = &requested, t.values
 	if _, err := crontab.RequestedValues(&cronTab.Spec); err != nil {
 		return false, "", fmt.Errorf("CronTab %s/%s: %w; --set NAME=VALUE sets the value of a parameter", t.API.Namespace, t.name, err)
 	}
-	switch err := t.Patch(ctx, cronTab, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); {
+	switch err := t.Write(ctx, cronTab, before, &t.output); {
 	case apierrors.IsConflict(err):
 		// Perhaps somebody else has requested a run.
 		return false, t.name + ": the CronTab has changed in the meantime", nil
 	case err != nil:
-		return false, "", t.Explain(t.name, err)
+		return false, "", err
 	}
-	t.requested, t.obstacle = requests.Token(&requested), obstacle
+	t.changed, t.requested, t.obstacle = cronTab, requests.Token(&requested), obstacle
 	return true, "", nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,6 +71,34 @@ func newTriggers(t *testing.T, calls interceptor.Funcs, objects ...client.Object
 		objects := &object.Objects[*stablev1.CronTab]{Client: interceptor.NewClient(api, calls), API: &target.API{Namespace: "team"}, Kind: kind}
 		return &trigger{cronTabs: &cronTabs{objects}, name: "backup"}
 	}, api
+}
+
+// dryRun returns the flags of a dry run.
+func dryRun(t *testing.T, mode string) (output object.Output) {
+	t.Helper()
+	var flags pflag.FlagSet
+	output.AddFlags(&flags)
+	if err := flags.Set("dry-run", mode); err != nil {
+		t.Fatal(err)
+	}
+	return output
+}
+
+// A dry run checks the request and does not store it.
+func TestTriggerDryRun(t *testing.T) {
+	for _, mode := range []string{"client", "server"} {
+		newTrigger, api := newTriggers(t, interceptor.Funcs{}, backup(nil))
+		trigger := newTrigger()
+		trigger.output = dryRun(t, mode)
+		done, line, err := trigger.request(t.Context())
+		var after stablev1.CronTab
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(backup(nil)), &after); err != nil {
+			t.Fatal(err)
+		}
+		if !done || err != nil || after.Spec.RunRequestedAt != nil || trigger.changed.Spec.RunRequestedAt == nil {
+			t.Errorf("%s: %v, %q, %v, stored %v", mode, done, line, err, after.Spec.RunRequestedAt)
+		}
+	}
 }
 
 // However many triggers run at once, each that succeeds has a run of its own.

@@ -123,15 +123,20 @@ func (o *Objects[T]) change(ctx context.Context, name string, change func(T, tim
 	if err != nil {
 		return found, err
 	}
-	before := found.DeepCopyObject().(T)
+	before := client.MergeFrom(found.DeepCopyObject().(T))
 	change(found, time.Now())
+	return found, o.Write(ctx, found, before, output)
+}
+
+// Write patches an object, unless output is for a dry run of the client.
+func (o *Objects[T]) Write(ctx context.Context, object T, patch client.Patch, output *Output) error {
 	if output.DryRun() {
-		return found, nil
+		return nil
 	}
-	if err := output.client(o.Client).Patch(ctx, found, client.MergeFrom(before)); err != nil {
-		return found, o.Explain(name, err)
+	if err := output.client(o.Client).Patch(ctx, object, patch); err != nil {
+		return o.Explain(object.GetName(), err)
 	}
-	return found, nil
+	return nil
 }
 
 // Look reports whether an object is as a command waits for, and otherwise describes its state.

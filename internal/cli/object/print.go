@@ -43,6 +43,9 @@ func (o *Output) DryRun() bool { return o.dryRun == "client" }
 // Writes reports whether the API keeps what the command writes.
 func (o *Output) Writes() bool { return o.dryRun != "client" && o.dryRun != "server" }
 
+// Text reports whether Print prints what was done, and not the object.
+func (o *Output) Text() bool { return o.format == "" }
+
 // Waits reports whether a command waits: there is nothing to wait for after a dry run.
 func (o *Output) Waits(waits *Waiting) bool { return waits.Wait && o.Writes() }
 
