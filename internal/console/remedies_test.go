@@ -14,7 +14,7 @@ func TestRemedies(t *testing.T) {
 	}
 	for _, want := range []remedy{
 		{Plural: "virtualmachines", Condition: "Ready", Reason: "SecretMissing", Text: "create the Secret or key of `cloudInit`", Page: "docs/virtualmachine-conditions.md#conditions"},
-		{Plural: "virtualmachines", Condition: "Ready", Reason: "ImageMissing", Text: "there is no VirtualMachineImage (docs/images.md) or VirtualMachineSnapshot (docs/snapshots.md) with the name in `image`, or the machine may not use it (docs/snapshots-fork.md#in-another-namespace): create or allow it", Page: "docs/virtualmachine-conditions.md#conditions"},
+		{Plural: "virtualmachines", Condition: "Ready", Reason: "ImageMissing", Text: "there is no VirtualMachineImage (docs/images.md) or VirtualMachineSnapshot (docs/snapshots.md) with the name in `image`, or the machine is not allowed to use it (docs/snapshots-fork.md#in-another-namespace): create or allow it", Page: "docs/virtualmachine-conditions.md#conditions"},
 		{Plural: "virtualmachines", Condition: "DisksReady", Reason: "DiskInUse", Text: "another machine uses the VirtualDisk: remove it from `spec.disks` there, or delete that machine", Page: "docs/disks.md#when-a-change-does-not-complete"},
 		{Plural: "clusters", Condition: "Provisioned", Reason: "VersionNotAvailable", Text: "fix the spec according to the message", Page: "docs/cluster.md#conditions"},
 		{Plural: "clusters", Condition: "NodesReady", Reason: "NodesNotReady", Text: "the message shows the node and the cause; retried every 10 s", Page: "docs/cluster.md#conditions"},
