@@ -13,6 +13,10 @@ if [[ ! $version =~ ^v[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?$ ]]; then
 	echo "VERSION=$version is not a version such as v1.2.3 or v1.2.3-rc.1" >&2
 	exit 1
 fi
+if ! grep -q "^## $version - 20" CHANGELOG.md && [ "${KEELSON_RELEASE_DIRTY:-}" != 1 ]; then
+	echo "CHANGELOG.md has no section \"## $version - DATE\". To try the release anyway, set KEELSON_RELEASE_DIRTY=1" >&2
+	exit 1
+fi
 if [ -n "$(git status --porcelain)" ] && [ "${KEELSON_RELEASE_DIRTY:-}" != 1 ]; then
 	echo "There are uncommitted changes: a release is built from a commit. To try it anyway, set KEELSON_RELEASE_DIRTY=1" >&2
 	git status --short >&2

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -88,17 +89,18 @@ func (r *release) programs(architecture string) error {
 			a.folder(folder, image)
 		}
 	}
-	a.folder("config/systemd", "systemd")
-	a.folder("config/monitoring", "monitoring")
-	a.folder("examples/manifests", "examples/manifests")
-	a.folder("examples/gitops", "examples/gitops")
-	a.folder("docs", "docs")
+	// With the paths of the repository, which the pages name and link to.
+	for _, folder := range []string{"config", "docs", "examples"} {
+		a.folder(folder, folder)
+	}
+	a.file("examples/client-go/main.go", "examples/client-go/main.go")
+	r.addChart(&a, "charts/keelson")
 	a.link("kubectl", "keelson-kube")
 	for _, plugin := range []string{"vm", "crontab", "cluster"} {
 		a.link("kubectl-"+plugin, "keelson")
 		a.link("kubectl_complete-"+plugin, "keelson")
 	}
-	for _, file := range []string{"LICENSE", "README.md"} {
+	for _, file := range []string{"CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "README.md", "SECURITY.md"} {
 		a.file(file, file)
 	}
 	return a.write(filepath.Join(r.out, name+".tar.gz"))
@@ -130,17 +132,22 @@ func (r *release) clients() error {
 
 // chart packs the chart with the version of the release, in Helm's archive format.
 func (r *release) chart() error {
+	var a archive
+	r.addChart(&a, "keelson")
+	return a.write(filepath.Join(r.out, "keelson-"+r.chartVersion()+".tgz"))
+}
+
+// chartVersion returns the version of the chart, which has no v.
+func (r *release) chartVersion() string { return strings.TrimPrefix(r.version, "v") }
+
+// addChart adds the chart with the version of the release below name.
+func (r *release) addChart(a *archive, name string) {
 	data, err := os.ReadFile("charts/keelson/Chart.yaml")
-	if err != nil {
-		return err
-	}
-	version := strings.TrimPrefix(r.version, "v")
-	text := replaceLine(string(data), "version: ", version)
+	a.err = errors.Join(a.err, err)
+	text := replaceLine(string(data), "version: ", r.chartVersion())
 	text = replaceLine(text, "appVersion: ", r.version)
-	a := archive{prefix: "keelson/"}
-	a.folder("charts/keelson", "")
-	a.content("Chart.yaml", []byte(text))
-	return a.write(filepath.Join(r.out, "keelson-"+version+".tgz"))
+	a.folder("charts/keelson", name)
+	a.content(path.Join(name, "Chart.yaml"), []byte(text))
 }
 
 // replaceLine replaces the rest of the line after prefix.

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -187,15 +190,40 @@ func TestArchivesHaveNoSource(t *testing.T) {
 	for _, name := range []string{"keelson-v1.2.3-linux-amd64", "keelson-v1.2.3-linux-arm64"} {
 		entries := unpack(t, filepath.Join(packed(t), name+".tar.gz"))
 		for entry := range entries {
-			if filepath.Ext(entry) == ".go" {
+			if strings.HasSuffix(entry, ".go") && !strings.HasPrefix(entry, name+"/examples/") {
 				t.Errorf("the archive contains %s", entry)
 			}
 		}
-		for _, file := range []string{"systemd/keelson-up.service", "monitoring/prometheus.yml", "monitoring/alerts.yaml", "examples/gitops/argocd-cm.yaml"} {
+		for _, file := range []string{"config/systemd/keelson-up.service", "config/monitoring/prometheus.yml", "charts/keelson/values.yaml", "examples/gitops/argocd-cm.yaml"} {
 			if len(entries[name+"/"+file]) == 0 {
 				t.Errorf("%s has no %s", name, file)
 			}
 		}
+	}
+}
+
+var relativeLink = regexp.MustCompile(`\]\((\.?[^):#]+)[^):]*\)`)
+
+// The files and folders to which the pages for users link are in the archive, too.
+func TestLinksOfThePages(t *testing.T) {
+	const name = "keelson-v1.2.3-linux-amd64/"
+	entries := unpack(t, filepath.Join(packed(t), "keelson-v1.2.3-linux-amd64.tar.gz"))
+	all := slices.Sorted(maps.Keys(entries))
+	count := 0
+	for _, page := range all {
+		if path.Ext(page) != ".md" || path.Dir(page) != name+"docs" && page != name+"README.md" || page == name+"docs/architecture.md" {
+			continue
+		}
+		for _, link := range relativeLink.FindAllStringSubmatch(string(entries[page]), -1) {
+			count++
+			target := path.Join(path.Dir(page), link[1])
+			if !slices.ContainsFunc(all, func(entry string) bool { return entry == target || strings.HasPrefix(entry, target+"/") }) {
+				t.Errorf("%s links to %s, which is not in the archive", page, link[1])
+			}
+		}
+	}
+	if count < 500 {
+		t.Errorf("there are only %d links", count)
 	}
 }
 
