@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // archive collects the entries of a tar archive by name; a later entry replaces an earlier one.
@@ -33,12 +34,12 @@ func (a *archive) add(name string, e entry) {
 	a.entries[name] = e
 }
 
-// folder adds all files of a folder below name, except Go files, which are tests.
+// folder adds all files of a folder below name, except Go files, which are tests, and their data.
 func (a *archive) folder(folder, name string) {
 	files, err := filesIn(folder)
 	a.err = errors.Join(a.err, err)
 	for _, file := range files {
-		if filepath.Ext(file) == ".go" {
+		if filepath.Ext(file) == ".go" || strings.Contains(file, "testdata"+string(filepath.Separator)) {
 			continue
 		}
 		a.file(filepath.Join(folder, file), path.Join(name, filepath.ToSlash(file)))

@@ -89,8 +89,8 @@ func (r *release) programs(architecture string) error {
 			a.folder(folder, image)
 		}
 	}
-	// With the paths of the repository, which the pages name and link to.
-	for _, folder := range []string{"config", "docs", "examples"} {
+	// With the paths of the repository, which the pages name and link to, and kustomizations refer to.
+	for _, folder := range []string{"api/crds", "config", "docs", "examples"} {
 		a.folder(folder, folder)
 	}
 	a.file("examples/client-go/main.go", "examples/client-go/main.go")

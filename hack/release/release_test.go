@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -202,28 +201,41 @@ func TestArchivesHaveNoSource(t *testing.T) {
 	}
 }
 
-var relativeLink = regexp.MustCompile(`\]\((\.?[^):#]+)[^):]*\)`)
+var (
+	relativeLink = regexp.MustCompile(`\]\((\.?[^):#]+)[^):]*\)`)
+	resource     = regexp.MustCompile(`(?m)^ *- (\.\./\S+)$`)
+)
 
-// The files and folders to which the pages for users link are in the archive, too.
-func TestLinksOfThePages(t *testing.T) {
+// The files and folders to which the pages for users link, and to which kustomizations refer, are in the archive, too.
+func TestLinksInTheArchive(t *testing.T) {
 	const name = "keelson-v1.2.3-linux-amd64/"
 	entries := unpack(t, filepath.Join(packed(t), "keelson-v1.2.3-linux-amd64.tar.gz"))
-	all := slices.Sorted(maps.Keys(entries))
-	count := 0
-	for _, page := range all {
-		if path.Ext(page) != ".md" || path.Dir(page) != name+"docs" && page != name+"README.md" || page == name+"docs/architecture.md" {
-			continue
+	links, resources := 0, 0
+	check := func(from, link string) {
+		target := path.Join(path.Dir(from), link)
+		for entry := range entries {
+			if entry == target || strings.HasPrefix(entry, target+"/") {
+				return
+			}
 		}
-		for _, link := range relativeLink.FindAllStringSubmatch(string(entries[page]), -1) {
-			count++
-			target := path.Join(path.Dir(page), link[1])
-			if !slices.ContainsFunc(all, func(entry string) bool { return entry == target || strings.HasPrefix(entry, target+"/") }) {
-				t.Errorf("%s links to %s, which is not in the archive", page, link[1])
+		t.Errorf("%s refers to %s, which is not in the archive", from, link)
+	}
+	for file, data := range entries {
+		switch dir, base := path.Split(file); {
+		case path.Ext(base) == ".md" && (dir == name+"docs/" || file == name+"README.md") && base != "architecture.md":
+			for _, link := range relativeLink.FindAllSubmatch(data, -1) {
+				links++
+				check(file, string(link[1]))
+			}
+		case base == "kustomization.yaml":
+			for _, link := range resource.FindAllSubmatch(data, -1) {
+				resources++
+				check(file, string(link[1]))
 			}
 		}
 	}
-	if count < 500 {
-		t.Errorf("there are only %d links", count)
+	if links < 500 || resources < 5 {
+		t.Errorf("there are only %d links and %d resources", links, resources)
 	}
 }
 

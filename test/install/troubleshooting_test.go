@@ -71,6 +71,7 @@ func symptoms(t *testing.T) map[string][]string {
 	_, section, _ := strings.Cut(readPage(t, "troubleshooting.md"), "\n## Symptoms\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	_, table, _ := strings.Cut(section, "|---|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
 	all := map[string][]string{}
 	for row := range strings.SplitSeq(strings.TrimSpace(table), "\n") {
 		symptom, _, _ := strings.Cut(strings.TrimPrefix(row, "| "), " | ")

@@ -72,7 +72,7 @@ var (
 	setWantedDesc  = newSetDesc("replicas", "Desired machines of the VirtualMachineSet.")
 	setDesc        = newSetDesc("status_replicas", "Machines of the VirtualMachineSet, without those that are being deleted.")
 	setReadyDesc   = newSetDesc("status_replicas_ready", "Machines of the VirtualMachineSet that are ready.")
-	setUpdatedDesc = newSetDesc("status_replicas_updated", "Machines of the VirtualMachineSet that have the present template and need no restart for it.")
+	setUpdatedDesc = newSetDesc("status_replicas_updated", "Machines of the VirtualMachineSet that have the current template and need no restart for it.")
 
 	guestDesc = newMachineDesc("guest_memory_used_bytes", "Memory used in the guest, as reported by it.")
 

@@ -60,12 +60,12 @@ func summarizeReady(set *v1alpha1.VirtualMachineSet, seen observation, p plan, a
 	outdated := p.waiting + len(p.changes)
 	switch {
 	case outdated > 0 && failed:
-		return not(v1alpha1.ReasonRolloutStopped, "%d of %d machines do not have the present template, because VirtualMachine %q has it and has failed: %s. "+
+		return not(v1alpha1.ReasonRolloutStopped, "%d of %d machines do not have the current template, because VirtualMachine %q has it and has failed: %s. "+
 			"Fix the template, or what the message says", outdated, replicas(set), which, why)
 	case outdated > 0 && which != "":
-		return not(v1alpha1.ReasonRollingOut, "%d of %d machines do not have the present template yet. VirtualMachine %q is not ready: %s", outdated, replicas(set), which, why)
+		return not(v1alpha1.ReasonRollingOut, "%d of %d machines do not have the current template yet. VirtualMachine %q is not ready: %s", outdated, replicas(set), which, why)
 	case outdated > 0:
-		return not(v1alpha1.ReasonRollingOut, "%d of %d machines do not have the present template yet", outdated, replicas(set))
+		return not(v1alpha1.ReasonRollingOut, "%d of %d machines do not have the current template yet", outdated, replicas(set))
 	case which != "":
 		return not(v1alpha1.ReasonMachinesNotReady, "VirtualMachine %q is not ready: %s", which, why)
 	case len(p.remove) > 0:
