@@ -32,7 +32,7 @@ export const texts = {
   cluster: {
     operation: 'Operation', noOperation: 'No operation was started yet.', attempt: (n: number) => `attempt ${n},`, version: 'Kubernetes version', asked: (version: string) => `(${version} is asked for)`,
     components: { ControlPlaneAvailable: 'Control plane', EtcdHealthy: 'etcd', NodesReady: 'State of the nodes', UsersReady: 'State of the users' }, expires: 'Deleted', access: 'Access', noKubeconfig: 'It has no kubeconfig yet.', endpoint: 'API server',
-    nodes: 'Nodes', simulatedNodes: (n: number) => `${n} simulated`, realNodes: (n: number) => `${n} real`, from: 'Made of the snapshot',
+    nodes: 'Nodes', simulatedNodes: (n: number) => `${n} simulated`, realNodes: (n: number) => `${n} real`, from: 'Created from the snapshot',
     users: 'Users', groups: 'Groups', secret: 'Secret', noSecret: 'not issued yet', userExpires: 'The kubeconfig expires',
         certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
   },

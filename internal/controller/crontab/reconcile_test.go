@@ -180,6 +180,42 @@ func TestStuckRun(t *testing.T) {
 	none()
 }
 
+// Kueue's webhook suspends a new Job with its label, and Kueue resumes the Job when there is quota. Until then the run counts, and is not
+// stuck.
+func TestJobInAQueueOfKueue(t *testing.T) {
+	const queue = "kueue.x-k8s.io/queue-name"
+	f := newFixture(t)
+	f.podWait = stuckAfter
+	f.Restart()
+	f.create(withSchedule("0 * * * *"), withPolicy(stablev1.ForbidConcurrent), func(c *stablev1.CronTab) {
+		c.Spec.JobTemplate.Labels = map[string]string{queue: "team"}
+	})
+	f.advanceToNextRun()
+	job := f.jobs()[0]
+	if job.Labels[queue] != "team" {
+		t.Errorf("labels of the Job: %v", job.Labels)
+	}
+	job.Spec.Suspend = ptr.To(true)
+	f.Do(f.Client.Update(t.Context(), &job))
+	f.Events()
+	f.advanceToNextRun()
+	f.advanceToNextRun()
+	f.reconcileUntilStable()
+	f.expectCondition(stablev1.ConditionRunsStuck, metav1.ConditionFalse, stablev1.ReasonNoRunStuck, "No run waits for its Pods longer than usual")
+	if jobs := f.jobs(); len(jobs) != 1 || !ptr.Deref(jobs[0].Spec.Suspend, false) {
+		t.Fatalf("%d Jobs, the first with suspend %v", len(jobs), jobs[0].Spec.Suspend)
+	}
+	job = f.jobs()[0]
+	job.Spec.Suspend = ptr.To(false)
+	f.Do(f.Client.Update(t.Context(), &job))
+	f.finishJob(&job, batchv1.JobComplete)
+	f.advanceToNextRun()
+	f.reconcileUntilStable()
+	if got := len(f.jobs()); got != 2 {
+		t.Errorf("after the first run there are %d Jobs, want 2", got)
+	}
+}
+
 func TestHistoryLimits(t *testing.T) {
 	f := newFixture(t)
 	f.create()
