@@ -8,6 +8,8 @@ export interface About {
   cluster: string;
   version: string;
   kinds: Kind[];
+  /** The SSH key that new machines accept by default. */
+  sshKey?: string;
 }
 
 export interface Status {

@@ -13,9 +13,9 @@ function yamlOf(kind: Kind, namespace: string, machine: typeof newMachine, sched
   return kind.plural === 'crontabs' ? scheduleYAML(kind, namespace, schedule) : templateOf(kind, namespace, router.route.from);
 }
 
-export function CreatePage({ kind }: { kind: Kind }) {
+export function CreatePage({ kind, sshKey }: { kind: Kind; sshKey?: string }) {
   const namespace = router.filter || 'default';
-  const [machine, setMachine] = useState(newMachine);
+  const [machine, setMachine] = useState({ ...newMachine, sshKeys: sshKey ?? '' });
   const [schedule, setSchedule] = useState(newSchedule);
   const [edited, setEdited] = useState<string>();
   const [message, say] = useState('');

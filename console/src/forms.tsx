@@ -1,4 +1,4 @@
-// The forms for new objects. Each changes what the YAML is made of.
+// The forms for new objects. Each changes what the YAML is created from.
 import { Explain } from './explain';
 import { ZoneField } from './schedule';
 import { linesOf, type Machine, type Schedule } from './templates';
@@ -17,6 +17,10 @@ export function MachineForm({ machine, set }: { machine: Machine; set: (machine:
           <span class="help">{texts.fieldHelp[name]}</span>
         </label>
       ))}
+      <label>{texts.fields.sshKeys}
+        <textarea name="sshKeys" value={machine.sshKeys} rows={2} spellcheck={false} onInput={(e) => set({ ...machine, sshKeys: e.currentTarget.value })} />
+        <span class="help">{texts.fieldHelp.sshKeys}</span>
+      </label>
     </section>
   );
 }

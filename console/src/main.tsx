@@ -27,7 +27,7 @@ function Page({ app, plural, namespace, name }: { app: App; plural: string; name
   const kind = app.kindOf(plural);
   if (!kind && app.discovery.phase !== 'there') return <Discovering app={app} />;
   if (!kind) return <Empty title={texts.unknownPage}><a href="/">{texts.back}</a></Empty>;
-  if (router.route.create) return <CreatePage key={plural} kind={kind} />;
+  if (router.route.create) return <CreatePage key={plural} kind={kind} sshKey={app.about.sshKey} />;
   if (name) return <DetailPage key={location.pathname} app={app} kind={kind} namespace={namespace} name={name} />;
   return <ListPage key={plural} app={app} kind={kind} />;
 }

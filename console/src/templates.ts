@@ -9,9 +9,15 @@ export interface Machine {
   /** Name of an image, or URL of a disk image with its digest; '' for the default guest. */
   image: string;
   sha256: string;
+  /** Public keys that can log in, one a line. */
+  sshKeys: string;
 }
 
-export const newMachine: Machine = { name: '', cpu: '1', memory: '512Mi', rootDisk: '', image: '', sha256: '' };
+/** The defaults of keelson vm create. */
+export const newMachine: Machine = { name: '', cpu: '1', memory: '512Mi', rootDisk: '', image: '', sha256: '', sshKeys: '' };
+
+/** The root disk of a machine with the default guest: without one it forgets everything when it stops. */
+const defaultDisk = '10Gi';
 
 export interface Schedule {
   name: string;
@@ -47,9 +53,12 @@ function head(kind: Kind, namespace: string, name: string): string {
 
 export function machineYAML(kind: Kind, namespace: string, m: Machine): string {
   let yaml = head(kind, namespace, m.name) + `spec:\n  resource:\n    cpu: ${scalar(m.cpu)}\n    memory: ${scalar(m.memory)}\n`;
-  if (m.rootDisk) yaml += `    rootDisk: ${scalar(m.rootDisk)}\n`;
+  const rootDisk = m.rootDisk || (m.image ? '' : defaultDisk);
+  if (rootDisk) yaml += `    rootDisk: ${scalar(rootDisk)}\n`;
   if (m.image && !m.image.includes('/')) yaml += `  image:\n    name: ${scalar(m.image)}\n`;
   else if (m.image) yaml += `  image:\n    url: ${scalar(m.image)}\n    sha256: ${scalar(m.sha256)}\n`;
+  const keys = linesOf(m.sshKeys);
+  if (keys.length) yaml += `  cloudInit:\n    userData: |\n      #cloud-config\n      ssh_authorized_keys:\n${keys.map((key) => `      - ${JSON.stringify(key)}\n`).join('')}`;
   return yaml;
 }
 

@@ -37,7 +37,7 @@ export const texts = {
         certificate: 'The client certificate expires', download: 'Download the kubeconfig', objects: 'Objects in this cluster',
   },
   snapshots: {
-    clusters: { title: 'Cluster snapshots', extra: 'Version', fork: 'Make a Cluster of it' }, virtualmachines: { title: 'Machine snapshots', extra: 'Content', fork: 'Make a machine of it' },
+    clusters: { title: 'Cluster snapshots', extra: 'Version', fork: 'Create a Cluster from it' }, virtualmachines: { title: 'Machine snapshots', extra: 'Content', fork: 'Create a machine from it' },
     none: 'It has no snapshots.', size: 'Size', take: 'Take a snapshot', name: 'Name of the snapshot', memory: 'With memory', hasMemory: 'memory',
   },
   kinds: {
@@ -147,13 +147,13 @@ export const texts = {
   fields: {
     concurrencyPolicy: 'If a run is still active', containerImage: 'Container image',
     schedules: 'Schedule', timeZone: 'Time zone', daylightSaving: 'When the clocks change', excludeDates: 'Dates without runs', schedule: 'Schedule', command: 'Command',
-    name: 'Name', cpu: 'Processors', memory: 'Memory', rootDisk: 'Root disk', image: 'Image', sha256: 'SHA-256 of the image' },
+    name: 'Name', cpu: 'Processors', memory: 'Memory', rootDisk: 'Root disk', image: 'Image', sha256: 'SHA-256 of the image', sshKeys: 'SSH keys' },
   fieldHelp: {
     concurrencyPolicy: 'concurrencyPolicy of the CronTab', containerImage: 'Such as busybox or registry.example.com/backup:1',
     schedules: 'Such as 0 3 * * MON-FRI, @daily or @every 90s; several on lines of their own', schedule: 'Such as 0 3 * * MON-FRI, @daily or @every 90s', timeZone: 'Such as Europe/Berlin; empty: UTC',
     daylightSaving: 'Once: each run once. Literal: none in a skipped hour, two in a repeated one', excludeDates: 'Such as 2026-12-24 or 2026-12-24/2027-01-01', command: 'Words, separated by spaces; quotes keep spaces. Empty: that of the image',
-    name: 'Letters, digits and hyphens', cpu: 'A number', memory: 'Such as 512Mi or 4G', rootDisk: 'Such as 20G; empty: the size of the image, or none',
-    image: 'A name, or a URL; empty: the default guest', sha256: 'Needed with a URL',
+    name: 'Letters, digits and hyphens', cpu: 'A number', memory: 'Such as 512Mi or 4G', rootDisk: 'Such as 20Gi; empty: the size of the image, or 10Gi without one',
+    image: 'A name, or a URL; empty: the default guest', sha256: 'Needed with a URL', sshKeys: 'Public keys that can log in, one per line; the default is that of keelson vm ssh on the host of the console',
   },
   edit: 'Edit',
   usual: (value: string) => `Default: ${value}`,

@@ -194,6 +194,8 @@ test('the form of a machine makes YAML, whatever is typed', () => {
   const yaml = machineYAML(machines, 'a', { ...newMachine, name: '1e3', memory: '1: 2', image: 'https://example.com/x', sha256: '00' });
   assert.equal(yaml, 'apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata:\n  name: "1e3"\n  namespace: a\nspec:\n  resource:\n    cpu: "1"\n    memory: "1: 2"\n' +
     '  image:\n    url: "https://example.com/x"\n    sha256: "00"\n');
+  assert.match(machineYAML(machines, 'a', { ...newMachine, name: 'web', sshKeys: 'ssh-ed25519 AAAA "me"\n\nssh-rsa BBBB' }),
+    /    rootDisk: 10Gi\n  cloudInit:\n    userData: \|\n      #cloud-config\n      ssh_authorized_keys:\n      - "ssh-ed25519 AAAA \\"me\\""\n      - "ssh-rsa BBBB"\n$/);
   assert.equal(templateOf(clusters, 'a'), 'apiVersion: clusterprovisioner.rke.io/v1alpha1\nkind: Cluster\nmetadata:\n  name: example\nspec: {}\n');
 });
 

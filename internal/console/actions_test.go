@@ -199,6 +199,9 @@ func TestCreate(t *testing.T) {
 	b.Until(`location.pathname.endsWith("/web-2")`)
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web-2"}}
 	eventually(w, machine, func(m *vmv1alpha1.VirtualMachine) bool { return m.Spec.Resource.Memory.String() == "512Mi" })
+	if disk := machine.Spec.Resource.RootDisk; disk == nil || disk.String() != "10Gi" || machine.Spec.CloudInit == nil || !strings.Contains(machine.Spec.CloudInit.UserData, sshKey) {
+		t.Errorf("root disk %v, cloud-init %+v: not as keelson vm create makes them", disk, machine.Spec.CloudInit)
+	}
 }
 
 func TestCreateASchedule(t *testing.T) {

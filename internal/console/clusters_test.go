@@ -95,7 +95,7 @@ func TestClusterSnapshots(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	if browser.Value[bool](b, `[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Make a Cluster of it")`) {
+	if browser.Value[bool](b, `[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Create a Cluster from it")`) {
 		t.Error("a snapshot that is not taken yet is offered")
 	}
 	snapshot.Status.Version = "v1.36.3"
@@ -103,10 +103,10 @@ func TestClusterSnapshots(t *testing.T) {
 	if err := w.client.Status().Update(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
-	b.Sees("SnapshotTaken", "Make a Cluster of it")
+	b.Sees("SnapshotTaken", "Create a Cluster from it")
 	b.Accessible()
 	b.Keep("cluster-snapshots")
-	b.Until(`[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Make a Cluster of it" && (a.click(), true))`)
+	b.Until(`[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Create a Cluster from it" && (a.click(), true))`)
 	b.Sees("name: copy", "snapshot: "+name)
 	b.Click("Check")
 	b.Sees("The API accepts it")
@@ -128,10 +128,10 @@ func TestMachineSnapshots(t *testing.T) {
 	if err := w.client.Status().Update(t.Context(), snapshot); err != nil {
 		t.Fatal(err)
 	}
-	b.Sees("SnapshotTaken", "Make a machine of it")
+	b.Sees("SnapshotTaken", "Create a machine from it")
 	b.Accessible()
 	b.Keep("machine-snapshots")
-	b.Until(`[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Make a machine of it" && (a.click(), true))`)
+	b.Until(`[...document.querySelectorAll("main td a")].some((a) => a.textContent === "Create a machine from it" && (a.click(), true))`)
 	b.Sees("name: copy", "namespace: "+w.namespace, "snapshot: before")
 	b.Click("Check")
 	b.Sees("The API accepts it")

@@ -33,6 +33,8 @@ type Options struct {
 	Version string
 	// Host is the name of this host if the API is that of Keelson on it: the console then shows its capacity, too.
 	Host string
+	// SSHKey returns the public key with which keelson vm ssh of this user logs in; nil for a console of many users.
+	SSHKey func() (string, error)
 	// Shared is set for a console of many users. Config has no credentials then.
 	Shared *Shared
 }
@@ -60,6 +62,7 @@ type Console struct {
 	client     *http.Client
 	forward    *httputil.ReverseProxy
 	about      about
+	sshKey     func() (string, error) // may be nil
 	// documented is what the documentation says about reasons.
 	documented []remedy
 	page       *page
@@ -95,6 +98,7 @@ func Listen(ctx context.Context, o Options) (*Console, error) {
 	}
 
 	c.about, c.config = about{Cluster: o.Cluster, Version: o.Version, Kinds: rules.kinds}, o.Config
+	c.sshKey = o.SSHKey
 	c.watchers, c.terminals = make(chan struct{}, maxConnections), make(chan struct{}, maxTerminals)
 	c.sessions.link = newLink(c.address)
 	if o.Host != "" {
@@ -181,4 +185,6 @@ type about struct {
 	Cluster string `json:"cluster"`
 	Version string `json:"version"`
 	Kinds   []Kind `json:"kinds"`
+	// SSHKey is the SSH key that new machines accept by default; empty if there is none.
+	SSHKey string `json:"sshKey,omitempty"`
 }

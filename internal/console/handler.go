@@ -149,7 +149,11 @@ func (c *Console) inSession(inner http.Handler) http.Handler {
 }
 
 func (c *Console) tellAbout(w http.ResponseWriter, _ *http.Request) {
-	answer(w, http.StatusOK, c.about)
+	about := c.about
+	if c.sshKey != nil {
+		about.SSHKey, _ = c.sshKey() // without one, users type theirs
+	}
+	answer(w, http.StatusOK, about)
 }
 
 // refuse answers in the format of the API, marked as not being from it.

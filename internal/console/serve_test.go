@@ -10,6 +10,9 @@ import (
 	"github.com/keelson-dev/keelson/internal/console"
 )
 
+// sshKey is the key of the user of the console.
+const sshKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl keelson"
+
 // serve runs a console for an API until the end of the test.
 func serve(t testing.TB, config *rest.Config, port int) *console.Console {
 	t.Helper()
@@ -21,7 +24,7 @@ func serve(t testing.TB, config *rest.Config, port int) *console.Console {
 func serveUntil(t testing.TB, config *rest.Config, port int) (c *console.Console, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	c, err := console.Listen(ctx, console.Options{Config: config, Port: port, Cluster: "test", Version: "v0"})
+	c, err := console.Listen(ctx, console.Options{Config: config, Port: port, Cluster: "test", Version: "v0", SSHKey: func() (string, error) { return sshKey, nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

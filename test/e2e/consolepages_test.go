@@ -150,7 +150,7 @@ func showMachine(b *browser.Tab, origin string) {
 	b.Open(origin + "/virtualmachines/shop/desktop")
 	b.Fill("Name of the snapshot", "before-install")
 	b.Click("Take a snapshot")
-	b.Sees("before-install", "SnapshotTaken", "Make a machine of it")
+	b.Sees("before-install", "SnapshotTaken", "Create a machine from it")
 	scrollTo(b, "section:has(input)")
 	b.Show("machine-snapshots")
 	b.Expect("Canvas2D") // of this test, which reads the screen
@@ -187,7 +187,7 @@ func showSchedule(b *browser.Tab, origin string) {
 
 func showCluster(b *browser.Tab, origin string) {
 	b.Open(origin + "/clusters/staging")
-	b.Sees("Succeeded", "Control plane", "API server", "State of the nodes", "alice", "staging-before-upgrade", "Make a Cluster of it")
+	b.Sees("Succeeded", "Control plane", "API server", "State of the nodes", "alice", "staging-before-upgrade", "Create a Cluster from it")
 	b.Show("cluster")
 	b.Unfold("Objects in this cluster")
 	b.Sees("kube-system")

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-dev/keelson/internal/cli/sshkey"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/console"
@@ -109,7 +110,7 @@ func served(ctx context.Context, dir string) (*console.Link, error) {
 
 // serve prints the URL and serves until the context ends.
 func (o *options) serve(cmd *cobra.Command, api *target.API) error {
-	options := console.Options{Config: api.Config, Port: o.port, Cluster: api.Name, Version: version.Get().Keelson}
+	options := console.Options{Config: api.Config, Port: o.port, Cluster: api.Name, Version: version.Get().Keelson, SSHKey: sshkey.Public}
 	if api.Dir != "" {
 		options.Host = target.OnHost.Name()
 	}

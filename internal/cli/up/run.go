@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/access"
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/sshkey"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/console"
 	"github.com/keelson-dev/keelson/internal/controlplane"
@@ -126,7 +127,7 @@ func (o *options) openConsole(ctx context.Context, dir string) (*console.Console
 		return nil, err
 	}
 	host := instance.HostName()
-	page, err := console.Listen(ctx, console.Options{Config: config, Port: o.consolePort, Cluster: host, Host: host, Version: version.Get().Keelson})
+	page, err := console.Listen(ctx, console.Options{Config: config, Port: o.consolePort, Cluster: host, Host: host, Version: version.Get().Keelson, SSHKey: sshkey.Public})
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/sshkey"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -257,7 +258,7 @@ func (c *createFlags) data() (string, error) {
 // publicKeys returns the keys that may log in.
 func (c *createFlags) publicKeys() ([]string, error) {
 	if len(c.keys) == 0 {
-		key, err := ownPublicKey()
+		key, err := sshkey.Public()
 		return []string{key}, err
 	}
 	var keys []string

@@ -109,7 +109,10 @@ func pipe(conn halfCloser, in io.Reader, out io.Writer) error {
 			err = <-received
 		}
 	}
-	return errors.Join(err, ignore(conn.Close(), net.ErrClosed))
+	if closed := conn.Close(); !errors.Is(closed, net.ErrClosed) {
+		err = errors.Join(err, closed)
+	}
+	return err
 }
 
 // forward listens on the local ports until the context ends.

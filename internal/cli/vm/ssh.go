@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/sshkey"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -151,7 +152,7 @@ func (l *login) options(ctx context.Context, name string) (options []string, use
 	if err != nil {
 		return nil, "", err
 	}
-	dir, err := keyDir()
+	dir, err := sshkey.Dir()
 	if err != nil {
 		return nil, "", err
 	}
@@ -166,11 +167,11 @@ func (l *login) options(ctx context.Context, name string) (options []string, use
 		"-o", "UserKnownHostsFile=" + quoteOption(filepath.Join(dir, "known_hosts")),
 		"-o", "StrictHostKeyChecking=accept-new",
 	}
-	switch _, err := os.Stat(filepath.Join(dir, keyFile)); {
+	switch _, err := os.Stat(filepath.Join(dir, sshkey.File)); {
 	case l.identity != "":
 		options = append(options, "-i", l.identity)
 	case err == nil:
-		options = append(options, "-o", "IdentityFile="+quoteOption(filepath.Join(dir, keyFile)))
+		options = append(options, "-o", "IdentityFile="+quoteOption(filepath.Join(dir, sshkey.File)))
 		for _, usual := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} { // setting one disables the defaults
 			options = append(options, "-o", "IdentityFile=~/.ssh/"+usual)
 		}

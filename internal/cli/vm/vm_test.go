@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/access/client"
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/cli/sshkey"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -197,7 +198,7 @@ func TestOwnKey(t *testing.T) {
 	var running sync.WaitGroup
 	for i := range keys {
 		running.Go(func() {
-			key, err := ownPublicKey()
+			key, err := sshkey.Public()
 			if err != nil {
 				t.Error(err)
 			}
@@ -211,7 +212,7 @@ func TestOwnKey(t *testing.T) {
 			break
 		}
 	}
-	dir, err := keyDir()
+	dir, err := sshkey.Dir()
 	if err != nil {
 		t.Fatal(err)
 	}

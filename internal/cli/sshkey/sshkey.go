@@ -1,7 +1,7 @@
-package vm
+// Package sshkey has the SSH key of this user for machines.
+package sshkey
 
 import (
-	"bytes"
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/pem"
@@ -15,8 +15,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// keyDir returns the directory for the SSH key of this user, and for the host keys of machines.
-func keyDir() (string, error) {
+// Dir returns the directory for the key, and for the host keys of machines.
+func Dir() (string, error) {
 	base, err := os.UserConfigDir()
 	if err != nil {
 		return "", fmt.Errorf("there is no directory for the SSH key (%w): set HOME, or use --ssh-key", err)
@@ -24,16 +24,16 @@ func keyDir() (string, error) {
 	return filepath.Join(base, "keelson", "ssh"), nil
 }
 
-// keyFile is the private key of this user in keyDir.
-const keyFile = "id_ed25519"
+// File is the private key in Dir.
+const File = "id_ed25519"
 
-// ownPublicKey returns the public key of this user for machines. The first call makes the key pair.
-func ownPublicKey() (string, error) {
-	dir, err := keyDir()
+// Public returns the public key, as a line of authorized_keys. The first call creates the key pair.
+func Public() (string, error) {
+	dir, err := Dir()
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, keyFile)
+	path := filepath.Join(dir, File)
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = newKey(path)
@@ -48,7 +48,7 @@ func ownPublicKey() (string, error) {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(signer.PublicKey()))) + " keelson", nil
 }
 
-// newKey makes a private key. If another command makes one at the same time, both use the first one.
+// newKey creates a private key. If another command creates one at the same time, both use the first one.
 func newKey(path string) ([]byte, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -66,7 +66,10 @@ func newKey(path string) ([]byte, error) {
 		return nil, err
 	}
 	err = os.Link(own, path)
-	if err := errors.Join(ignore(err, fs.ErrExist), os.Remove(own)); err != nil {
+	if errors.Is(err, fs.ErrExist) {
+		err = nil
+	}
+	if err := errors.Join(err, os.Remove(own)); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(path)
@@ -80,34 +83,4 @@ func writeKey(dir string, text []byte) (string, error) {
 	}
 	_, err = file.Write(text)
 	return file.Name(), errors.Join(err, file.Sync(), file.Close())
-}
-
-// ignore returns nil for an error of a kind.
-func ignore(err, kind error) error {
-	if errors.Is(err, kind) {
-		return nil
-	}
-	return err
-}
-
-// parsePublicKeys returns the keys of a file in the format of authorized_keys.
-func parsePublicKeys(text []byte) ([]string, error) {
-	var keys []string
-	for len(bytes.TrimSpace(text)) > 0 {
-		key, comment, options, rest, err := ssh.ParseAuthorizedKey(text)
-		switch {
-		case bytes.Contains(text, []byte("PRIVATE KEY")):
-			return nil, errors.New("this is a private key; name the file with the public one, which ends with .pub")
-		case err != nil:
-			return nil, errors.New("there is no public SSH key in it")
-		case len(options) > 0:
-			return nil, errors.New("keys with options, such as command=, are not supported")
-		}
-		keys = append(keys, strings.TrimSpace(strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))+" "+comment))
-		text = rest
-	}
-	if len(keys) == 0 {
-		return nil, errors.New("there is no public SSH key in it")
-	}
-	return keys, nil
 }
