@@ -90,31 +90,36 @@ type pastRun struct {
 
 // history returns the runs of a CronTab, earliest first.
 func (c *cronTabs) history(ctx context.Context, name string) ([]pastRun, error) {
+	jobs, pods, err := c.jobs(ctx, name)
+	runs := []pastRun{}
+	for i := range jobs {
+		run := pastRunOf(&jobs[i])
+		if run.Result != string(stablev1.RunSucceeded) {
+			run.ExitCode = crontab.ExitCode(podsOf(&jobs[i], pods))
+		}
+		runs = append(runs, run)
+	}
+	return runs, err
+}
+
+// jobs returns the Jobs of a CronTab, earliest first, and their Pods.
+func (c *cronTabs) jobs(ctx context.Context, name string) ([]batchv1.Job, []corev1.Pod, error) {
 	cronTab, err := c.Find(ctx, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var jobs batchv1.JobList
 	var pods corev1.PodList
 	of := []client.ListOption{client.InNamespace(c.API.Namespace), client.MatchingLabels{stablev1.NameLabel: name}}
 	if err := c.List(ctx, &jobs, of...); err != nil {
-		return nil, fmt.Errorf("list the Jobs of CronTab %s/%s: %w", c.API.Namespace, name, err)
+		return nil, nil, fmt.Errorf("list the Jobs of CronTab %s/%s: %w", c.API.Namespace, name, err)
 	}
 	if err := c.List(ctx, &pods, of...); err != nil {
-		return nil, fmt.Errorf("list the Pods of CronTab %s/%s: %w", c.API.Namespace, name, err)
+		return nil, nil, fmt.Errorf("list the Pods of CronTab %s/%s: %w", c.API.Namespace, name, err)
 	}
-	runs := []pastRun{}
-	for i := range jobs.Items {
-		if job := &jobs.Items[i]; metav1.IsControlledBy(job, cronTab) {
-			run := pastRunOf(job)
-			if run.Result != string(stablev1.RunSucceeded) {
-				run.ExitCode = crontab.ExitCode(podsOf(job, pods.Items))
-			}
-			runs = append(runs, run)
-		}
-	}
-	slices.SortFunc(runs, func(a, b pastRun) int { return a.StartTime.Compare(b.StartTime) })
-	return runs, nil
+	own := slices.DeleteFunc(jobs.Items, func(job batchv1.Job) bool { return !metav1.IsControlledBy(&job, cronTab) })
+	slices.SortFunc(own, func(a, b batchv1.Job) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	return own, pods.Items, nil
 }
 
 // pastRunOf returns what a Job tells about its run.
