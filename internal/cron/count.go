@@ -2,6 +2,7 @@ package cron
 
 import (
 	"encoding/binary"
+	"iter"
 	"math/bits"
 	"time"
 )
@@ -9,20 +10,32 @@ import (
 // Count returns the number of runs in (after, upTo]: as many as Between yields, without enumerating
 // them.
 func (p *Plan) Count(after, upTo time.Time) int {
-	from := max(p.first, min(after.Unix(), lastInstant)+1)
-	to := min(p.last, max(upTo.Unix(), firstInstant-1)) + 1
 	var n int64
-	for _, gap := range p.excluded {
-		if gap.to <= from {
-			continue
-		}
-		if gap.from >= to {
-			break
-		}
-		n += p.count(from, gap.from)
-		from = gap.to
+	for from, to := range p.included(after, upTo) {
+		n += p.count(from, to)
 	}
-	return int(n + p.count(from, to))
+	return int(n)
+}
+
+// included returns the intervals [from, to) of the instants in (after, upTo] that may have runs.
+func (p *Plan) included(after, upTo time.Time) iter.Seq2[int64, int64] {
+	return func(yield func(int64, int64) bool) {
+		from := max(p.first, min(after.Unix(), lastInstant)+1)
+		to := min(p.last, max(upTo.Unix(), firstInstant-1)) + 1
+		for _, gap := range p.excluded {
+			if gap.to <= from {
+				continue
+			}
+			if gap.from >= to {
+				break
+			}
+			if !yield(from, gap.from) {
+				return
+			}
+			from = gap.to
+		}
+		yield(from, to)
+	}
 }
 
 // count returns the number of runs at instants in [from, to), ignoring exclusions.
@@ -135,17 +148,7 @@ func (u *union) countPart(day, offset, from, to int64, held bool) int64 {
 		return 0
 	}
 	var set daySet
-	for _, s := range u.plan.schedules {
-		switch {
-		case held && u.plan.isFixed(s):
-		case s.every > 0:
-			for clock := s.firstOn(day, offset, u.plan.anchor); clock < secondsPerDay; clock += s.every {
-				set.add(clock, 1)
-			}
-		case s.matchesDay(day):
-			set.addFields(s)
-		}
-	}
+	set.addDay(u.plan, day, offset, held)
 	return set.count(from, to)
 }
 
@@ -165,6 +168,21 @@ func (d *daySet) add(clock int64, set uint64) {
 	d[word] |= set << bit
 	if rest := set >> (64 - bit); rest != 0 {
 		d[word+1] |= rest
+	}
+}
+
+// addDay adds the runs of a plan on a day of a stretch with an offset.
+func (d *daySet) addDay(p *Plan, day, offset int64, held bool) {
+	for _, s := range p.schedules {
+		switch {
+		case held && p.isFixed(s):
+		case s.every > 0:
+			for clock := s.firstOn(day, offset, p.anchor); clock < secondsPerDay; clock += s.every {
+				d.add(clock, 1)
+			}
+		case s.matchesDay(day):
+			d.addFields(s)
+		}
 	}
 }
 

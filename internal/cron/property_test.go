@@ -207,7 +207,29 @@ func compareWithSlowRuns(t *testing.T, r *rand.Rand, o Options, from, to time.Ti
 		if got := p.Count(a, b); got != n {
 			t.Fatalf("%s: Count(%s, %s) = %d, want %d", describe(), a, b, got, n)
 		}
+		if diff := cmp.Diff(minutesOf(want, a, b), visited(p, a, b)); diff != "" {
+			t.Fatalf("%s: Minutes(%s, %s) (-want +got):\n%s", describe(), a, b, diff)
+		}
 	}
+}
+
+// minutesOf returns the number of runs in (a, b] by minute.
+func minutesOf(runs []time.Time, a, b time.Time) map[int64]int {
+	found := map[int64]int{}
+	for _, run := range runs {
+		if run.After(a) && !run.After(b) {
+			minute, _ := floorDiv(run.Unix(), secondsPerMinute)
+			found[minute]++
+		}
+	}
+	return found
+}
+
+// visited returns what Minutes tells.
+func visited(p *Plan, a, b time.Time) map[int64]int {
+	found := map[int64]int{}
+	p.Minutes(a, b, func(minute int64, runs int) { found[minute] += runs })
+	return found
 }
 
 // TestCountOverYears covers the counting of whole days and years.
@@ -222,12 +244,12 @@ func TestCountOverYears(t *testing.T) {
 		}
 		p := mustNew(t, o)
 		to := from.Add(time.Duration(r.Int64N(3 * 365 * 24 * int64(time.Hour))))
-		want := 0
-		for range p.Between(from, to) {
-			want++
+		want := slices.Collect(p.Between(from, to))
+		if got := p.Count(from, to); got != len(want) {
+			t.Errorf("seed %d: Count of %v in %s = %d, want %d", seed, o.Schedules, o.Location, got, len(want))
 		}
-		if got := p.Count(from, to); got != want {
-			t.Errorf("seed %d: Count of %v in %s = %d, want %d", seed, o.Schedules, o.Location, got, want)
+		if diff := cmp.Diff(minutesOf(want, from, to), visited(p, from, to)); diff != "" {
+			t.Errorf("seed %d: Minutes of %v in %s (-want +got):\n%s", seed, o.Schedules, o.Location, diff)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func New() *cobra.Command {
 	flags.AddNamespace(cmd.PersistentFlags())
 	cmd.AddCommand(
 		kind.NewList(flags, "List CronTabs with their next runs"), kind.NewDescribe(flags, "Show CronTabs with their events"),
-		newNext(flags), newHistory(flags), newLogs(flags), newTrigger(flags), newBackfill(flags), newSuspend(flags, true), newSuspend(flags, false),
+		newNext(flags), newTimeline(flags), newHistory(flags), newLogs(flags), newTrigger(flags), newBackfill(flags), newSuspend(flags, true), newSuspend(flags, false),
 		kind.NewDelete(flags, object.Deletion[*stablev1.CronTab]{Short: "Delete CronTabs with their Jobs", Example: "  keelson crontab delete backup"}),
 	)
 	complete.Arguments(kind.Resource, cmd.Commands()...)
