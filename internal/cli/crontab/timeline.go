@@ -58,6 +58,10 @@ are active at once. Suspended CronTabs do not count. Nothing is changed.`,
 			if err != nil {
 				return err
 			}
+			if len(cronTabs) == 0 {
+				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No CronTabs found.")
+				return err
+			}
 			return t.print(cmd.OutOrStdout(), crontab.NewTimeline(cronTabs, from, to, durations), zone)
 		},
 	}
@@ -148,7 +152,7 @@ func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Locat
 			return err
 		}
 	}
-	if spread := found.Spread; spread != nil && spread.Runs < found.Busiest[0].Runs {
+	if spread := found.Spread; spread != nil && len(found.Busiest) > 0 && spread.Runs < found.Busiest[0].Runs {
 		fmt.Fprintf(&text, "\nWith H instead of a fixed minute in %s, the busiest minute has %d runs instead of %d.\n", some(spread.CronTabs), spread.Runs, found.Busiest[0].Runs)
 	}
 	if len(found.Clocks) > 0 {
@@ -161,7 +165,7 @@ func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Locat
 			return err
 		}
 	}
-	if found.MostActiveAt != nil {
+	if found.MostActive > 1 {
 		fmt.Fprintf(&text, "\nIf runs last as long as before, up to %d are active at once, first at %s.\n", found.MostActive, found.MostActiveAt.In(zone).Format(layout))
 	}
 	for _, overlap := range found.Overlaps {
