@@ -80,9 +80,7 @@ func TestLongAcknowledgedObjectsSurviveKills(t *testing.T) {
 		t.Logf("%s: back after %s, writes succeed after %s", name, back, time.Since(began))
 	}
 	requireWorking(t, c, "after-single-kills")
-	if diff := cmp.Diff(once(names...), census(t, dir)); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	requireProcesses(t, dir, once(names...))
 
 	w.awaitProgress(t)
 	pids := running(t, dir)
@@ -123,9 +121,7 @@ func TestKilledRealStartIsContinued(t *testing.T) {
 	if diff := cmp.Diff(before, running(t, dir)); diff != "" {
 		t.Errorf("what runs (-before +after):\n%s", diff)
 	}
-	if diff := cmp.Diff(once(names...), census(t, dir)); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	requireProcesses(t, dir, once(names...))
 	requireWorking(t, client(t, dir), "after-killed-starts")
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -266,6 +267,16 @@ func census(t *testing.T, dir string) map[string]int {
 		}
 	}
 	return count
+}
+
+// requireProcesses fails the test unless these processes run. A component without a listener counts as running before it executes its
+// program.
+func requireProcesses(t *testing.T, dir string, want map[string]int) {
+	t.Helper()
+	eventually(t, "all components execute their programs", func() bool { return len(census(t, dir)) >= len(want) })
+	if diff := cmp.Diff(want, census(t, dir)); diff != "" {
+		t.Errorf("processes (-want +got):\n%s", diff)
+	}
 }
 
 // kill ends a process with SIGKILL.

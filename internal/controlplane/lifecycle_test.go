@@ -129,9 +129,7 @@ func TestKilledStartIsContinued(t *testing.T) {
 
 			start(t, controlplane.Options{Dir: dir, Binary: args.Binary})
 			want := once("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-			if diff := cmp.Diff(want, census(t, dir)); diff != "" {
-				t.Errorf("processes (-want +got):\n%s", diff)
-			}
+			requireProcesses(t, dir, want)
 			now := running(t, dir)
 			for name, pid := range left {
 				if now[name] != pid {
@@ -331,9 +329,7 @@ func TestStopAfterDetach(t *testing.T) {
 	if err := cp.Stop(t.Context()); !errors.Is(err, process.ErrClosed) {
 		t.Errorf("error %v, want ErrClosed", err)
 	}
-	if diff := cmp.Diff(once("etcd", "kube-apiserver"), census(t, dir)); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	requireProcesses(t, dir, once("etcd", "kube-apiserver"))
 }
 
 func TestSecondStartIsRefused(t *testing.T) {
@@ -460,7 +456,5 @@ func TestComponentsComeBackAgainAndAgain(t *testing.T) {
 		})
 	}
 	want := once("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
-	if diff := cmp.Diff(want, census(t, dir)); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	requireProcesses(t, dir, want)
 }

@@ -96,9 +96,7 @@ func TestSoakKills(t *testing.T) {
 	c := client(t, dir)
 	w.requireAll(t, c)
 	requireWorking(t, c, "after-the-soak")
-	if diff := cmp.Diff(once(names...), census(t, dir)); diff != "" {
-		t.Errorf("processes (-want +got):\n%s", diff)
-	}
+	requireProcesses(t, dir, once(names...))
 }
 
 func killOne(t *testing.T, dir, name string) {
