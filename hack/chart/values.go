@@ -102,7 +102,7 @@ var values = append([]value{
 	{"console.publicURLs", []any{}, "URLs under which browsers open the console, such as `https://keelson.example.com`. Others are refused.",
 		listOf(map[string]any{"type": "string", "pattern": "^https?://[^/?#@]+$"})},
 	{"console.resources", map[string]any{"requests": map[string]any{"cpu": "10m", "memory": "32Mi"}, "limits": map[string]any{"memory": "256Mi"}}, "Resource requests and limits of the console.", anObject},
-	{"metrics.port", 8443, "Port of /metrics, served over TLS to users who may get it.", aPort(8081, 9443, 9444)},
+	{"metrics.port", 8443, "Port of /metrics, served over TLS to users who can get it.", aPort(8081, 9443, 9444)},
 	{"metrics.portName", "metrics", "Name of that port in the Service.", map[string]any{"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$"}},
 	{"metrics.certSecret", "", "Secret with `tls.crt` and `tls.key` for /metrics, if something else renews them. Default: a self-signed certificate of the manager.", aString},
 	{"metrics.service.create", false, "Create a Service for the metrics, and allow access in the NetworkPolicy.", aBool},
