@@ -42,6 +42,19 @@ func (p *Plan) ClocksAt(run time.Time) Clocks {
 	return ClocksSteady
 }
 
+// ClockChanges returns when the clocks of the plan's zone go forward or back in [from, to).
+func (p *Plan) ClockChanges(from, to time.Time) []time.Time {
+	var changes []time.Time
+	for instant := stretchAt(p.location, from.Unix()-1).to; instant < to.Unix(); {
+		here := stretchAt(p.location, instant)
+		if here.from == instant && here.gap+here.repeated > 0 {
+			changes = append(changes, time.Unix(instant, 0).In(p.location))
+		}
+		instant = here.to
+	}
+	return changes
+}
+
 func floorRest(a, b int64) int64 {
 	_, rest := floorDiv(a, b)
 	return rest

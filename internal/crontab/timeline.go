@@ -4,10 +4,11 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/cron"
@@ -21,13 +22,13 @@ type Timeline struct {
 	// From is the first minute, and To the first one after the interval.
 	From time.Time `json:"from"`
 	To   time.Time `json:"to"`
-	// CronTabs is the number of CronTabs that can run: neither suspended nor invalid.
+	// CronTabs is the number of CronTabs that can run: neither suspended, nor stopped after failures, nor invalid.
 	CronTabs int `json:"cronTabs"`
 	Runs     int `json:"runs"`
 	// Hours has the runs of each hour since From.
 	Hours []int `json:"hours"`
 	// Busiest are the minutes in which most runs start, at least two, the busiest first.
-	Busiest []BusyMinute `json:"busiest"`
+	Busiest []BusyMinute `json:"busiest,omitempty"`
 	// Spread is what H would change; nil if no schedule has a fixed minute.
 	Spread *Spread `json:"spread,omitempty"`
 	// Clocks are runs that a change of the clocks affects, in order.
@@ -69,8 +70,8 @@ type ClockRun struct {
 type Overlap struct {
 	CronTab string `json:"cronTab"`
 	// Duration is that of a run, and Interval the shortest time between two of them.
-	Duration time.Duration `json:"duration"`
-	Interval time.Duration `json:"interval"`
+	Duration metav1.Duration `json:"duration"`
+	Interval metav1.Duration `json:"interval"`
 }
 
 // timeline computes a Timeline, from counters for each minute.
@@ -95,7 +96,7 @@ func NewTimeline(cronTabs []stablev1.CronTab, from, to time.Time, durations map[
 	t := timeline{first: from.Unix() / 60, starts: make([]int32, n), spread: make([]int32, n), active: make([]int32, n+1)}
 	t.From, t.To = from, from.Add(time.Duration(n)*time.Minute)
 	for i := range cronTabs {
-		if cronTab := &cronTabs[i]; cronTab.Spec.JobTemplate != nil && (cronTab.Spec.Suspend == nil || !*cronTab.Spec.Suspend) {
+		if cronTab := &cronTabs[i]; cronTab.Spec.JobTemplate != nil && !ptr.Deref(cronTab.Spec.Suspend, false) && !IsStopped(cronTab) {
 			t.add(cronTab, durations[types.NamespacedName{Namespace: cronTab.Namespace, Name: cronTab.Name}])
 		}
 	}
@@ -112,7 +113,7 @@ func (t *timeline) add(cronTab *stablev1.CronTab, duration time.Duration) {
 	t.CronTabs++
 	name := cronTab.Namespace + "/" + cronTab.Name
 	t.plans = append(t.plans, named{name, schedule})
-	spread := t.withH(cronTab, name)
+	spread := withH(cronTab)
 	lasts, interval, last := int((duration+time.Minute-1)/time.Minute), time.Duration(0), -1
 	t.visit(schedule, func(minute, runs int) {
 		t.starts[minute] += int32(runs)
@@ -134,25 +135,12 @@ func (t *timeline) add(cronTab *stablev1.CronTab, duration time.Duration) {
 		last = minute
 	})
 	if interval > 0 && duration > interval {
-		t.Overlaps = append(t.Overlaps, Overlap{name, duration, interval})
+		t.Overlaps = append(t.Overlaps, Overlap{name, metav1.Duration{Duration: duration}, metav1.Duration{Duration: interval}})
 	}
 	if spread != nil {
+		t.fixed = append(t.fixed, name)
 		t.visit(spread, func(minute, runs int) { t.spread[minute] += int32(runs) })
 	}
-}
-
-// withH returns the schedule of a CronTab with H instead of fixed minutes; nil if it has none.
-func (t *timeline) withH(cronTab *stablev1.CronTab, name string) *Schedule {
-	hashed, ok := withH(cronTab)
-	if !ok {
-		return nil
-	}
-	schedule, mistakes := New(hashed)
-	if len(mistakes) > 0 {
-		return nil
-	}
-	t.fixed = append(t.fixed, name)
-	return schedule
 }
 
 // visit calls do with each minute in which runs of a schedule are due, counted from the first one, and their number.
@@ -162,38 +150,27 @@ func (t *timeline) visit(schedule *Schedule, do func(minute, runs int)) {
 		schedule.Minutes(after, upTo, func(minute int64, runs int) { do(int(minute-t.first), runs) })
 		return
 	}
-	for run := range schedule.Between(after, upTo) {
-		if minute := int(schedule.Due(run).Unix()/60 - t.first); minute < len(t.starts) {
+	for run := range schedule.Between(after.Add(-schedule.jitter), upTo) {
+		if minute := int(schedule.Due(run).Unix()/60 - t.first); minute >= 0 && minute < len(t.starts) {
 			do(minute, 1)
 		}
 	}
 }
 
-// nicknames are the schedules of nicknames with H instead of their minute.
-var nicknames = map[string]string{
-	"@hourly": "H * * * *", "@daily": "H 0 * * *", "@midnight": "H 0 * * *", "@weekly": "H 0 * * 0", "@monthly": "H 0 1 * *", "@yearly": "H 0 1 1 *", "@annually": "H 0 1 1 *",
-}
-
-// withH returns a CronTab whose schedules have H instead of a fixed minute; false if none has one, or jitter spreads the runs.
-func withH(cronTab *stablev1.CronTab) (*stablev1.CronTab, bool) {
-	if cronTab.Spec.Jitter != nil && cronTab.Spec.Jitter.Duration > 0 {
-		return nil, false
-	}
+// withH returns the schedule of a CronTab with H instead of fixed minutes; nil if it has none, or jitter spreads its runs.
+func withH(cronTab *stablev1.CronTab) *Schedule {
 	hashed := *cronTab
 	hashed.Spec.Schedule, hashed.Spec.Schedules = "", slices.Clone(Schedules(&cronTab.Spec))
 	changed := false
 	for i, schedule := range hashed.Spec.Schedules {
-		words := strings.Fields(string(schedule))
-		if len(words) == 1 && nicknames[words[0]] != "" {
-			hashed.Spec.Schedules[i], changed = stablev1.Schedule(nicknames[words[0]]), true
-			continue
-		}
-		if minute := len(words) - 5; (minute == 0 || minute == 1) && strings.Trim(words[minute], "0123456789") == "" {
-			words[minute] = "H"
-			hashed.Spec.Schedules[i], changed = stablev1.Schedule(strings.Join(words, " ")), true
+		if text, ok := cron.WithH(string(schedule)); ok {
+			hashed.Spec.Schedules[i], changed = stablev1.Schedule(text), true
 		}
 	}
-	return &hashed, changed
+	if schedule, mistakes := New(&hashed); changed && len(mistakes) == 0 && schedule.jitter == 0 {
+		return schedule
+	}
+	return nil
 }
 
 // summarize fills what depends on all CronTabs.
@@ -213,7 +190,9 @@ func (t *timeline) summarize() {
 			t.MostActive, t.MostActiveAt = active, &at
 		}
 	}
-	slices.SortStableFunc(t.Overlaps, func(a, b Overlap) int { return cmp.Compare(b.Duration-b.Interval, a.Duration-a.Interval) })
+	slices.SortStableFunc(t.Overlaps, func(a, b Overlap) int {
+		return cmp.Compare(b.Duration.Duration-b.Interval.Duration, a.Duration.Duration-a.Interval.Duration)
+	})
 	t.findClocks()
 }
 
@@ -263,38 +242,14 @@ func (t *timeline) findClocks() {
 	changes := map[string][]time.Time{} // by time zone
 	for _, plan := range t.plans {
 		zone := plan.Location.String()
-		if changes[zone] == nil {
-			changes[zone] = changesOf(plan.Location, t.From, t.To)
+		if _, known := changes[zone]; !known {
+			changes[zone] = plan.ClockChanges(t.From, t.To)
 		}
 		for _, change := range changes[zone] {
 			t.Clocks = append(t.Clocks, plan.at(change)...)
 		}
 	}
 	slices.SortStableFunc(t.Clocks, func(a, b ClockRun) int { return a.Time.Compare(b.Time) })
-}
-
-// changesOf returns when the clocks of a location change in [from, to).
-func changesOf(location *time.Location, from, to time.Time) []time.Time {
-	changes := []time.Time{}
-	if location == nil {
-		return changes
-	}
-	for at := from.In(location); ; {
-		_, end := at.ZoneBounds()
-		if end.IsZero() || !end.Before(to) {
-			return changes
-		}
-		if !end.After(at) { // see the package cron: the year of a rule is too short
-			end = at.Add(24 * time.Hour)
-			at = end
-			continue
-		}
-		_, before := end.Add(-time.Second).Zone()
-		if _, after := end.Zone(); after != before {
-			changes = append(changes, end)
-		}
-		at = end
-	}
 }
 
 // at returns what a change of the clocks does. CronTabs that run every hour lose and gain nothing by it.

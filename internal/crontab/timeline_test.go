@@ -59,8 +59,26 @@ func TestTimeline(t *testing.T) {
 	if got.MostActive != 2 || !got.MostActiveAt.Equal(from) {
 		t.Errorf("%d active at %v", got.MostActive, got.MostActiveAt)
 	}
-	if diff := cmp.Diff([]crontab.Overlap{{CronTab: "team/c", Duration: 40 * time.Minute, Interval: 30 * time.Minute}}, got.Overlaps); diff != "" {
+	if diff := cmp.Diff([]crontab.Overlap{{CronTab: "team/c", Duration: metav1.Duration{Duration: 40 * time.Minute}, Interval: metav1.Duration{Duration: 30 * time.Minute}}}, got.Overlaps); diff != "" {
 		t.Errorf("overlaps (-want +got):\n%s", diff)
+	}
+}
+
+// A run that is scheduled before the interval, and due in it, counts; one that is due after it does not.
+func TestTimelineWithJitter(t *testing.T) {
+	hours := func(spec *stablev1.CronTabSpec) { spec.Jitter = &metav1.Duration{Duration: 12 * time.Hour} }
+	daily := scheduled("late", "0 0 * * *", hours)
+	schedule, _ := crontab.New(&daily)
+	due := schedule.Due(at(t, "2026-11-29T00:00:00Z"))
+	for from, want := range map[time.Time]int{due.Add(-time.Minute): 1, due.Add(time.Minute): 0, due.Add(-time.Hour): 0} {
+		if got := crontab.NewTimeline([]stablev1.CronTab{daily}, from, from.Add(10*time.Minute), nil); got.Runs != want {
+			t.Errorf("%d runs from %s, due at %s", got.Runs, from, due)
+		}
+	}
+	stopped := scheduled("stopped", "* * * * *", func(spec *stablev1.CronTabSpec) { spec.SuspendAfterFailures = ptr.To[int32](1) })
+	stopped.Status.FailureStreak = &stablev1.FailureStreak{Runs: make([]stablev1.FailedRun, 1)}
+	if got := crontab.NewTimeline([]stablev1.CronTab{stopped}, due, due.Add(time.Hour), nil); got.CronTabs != 0 || got.Runs != 0 {
+		t.Errorf("a CronTab that is stopped after failures: %+v", got)
 	}
 }
 

@@ -116,7 +116,7 @@ func (b *backfill) request(ctx context.Context, out io.Writer, mode stablev1.Rep
 	}
 	if !b.output.Writes() && b.output.Text() {
 		for at, ok := times.Next(time.Time{}); ok; at, ok = times.Next(at) {
-			if _, err := fmt.Fprintln(out, at.Format("2006-01-02T15:04:05Z07:00 Mon")); err != nil {
+			if _, err := fmt.Fprintln(out, at.Format(timeLayout)); err != nil {
 				return err
 			}
 		}

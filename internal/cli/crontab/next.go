@@ -140,9 +140,11 @@ func parseTime(flag, text string, zone *time.Location) (time.Time, error) {
 	return time.Time{}, usage.Errorf("--%s=%s: must be a date such as 2026-12-24, or a time such as 2026-12-24T08:00 or 2026-12-24T08:00:00Z", flag, text)
 }
 
+// timeLayout is how scheduled times are printed.
+const timeLayout = "2006-01-02T15:04:05Z07:00 Mon"
+
 // lines returns a line for each run, and to explain the others, for each group of times that do not run.
 func lines(preview crontab.Preview, count int, explain bool, zone *time.Location) []string {
-	const layout = "2006-01-02T15:04:05Z07:00 Mon"
 	type line struct {
 		at   time.Time
 		text string
@@ -154,15 +156,15 @@ func lines(preview crontab.Preview, count int, explain bool, zone *time.Location
 			if omission.Reason != cron.HourSkipped { // such a time exists in no other zone either
 				first, last = first.In(zone), last.In(zone)
 			}
-			text := first.Format(layout) + "  no run: " + omissionNotes[omission.Reason]
+			text := first.Format(timeLayout) + "  no run: " + omissionNotes[omission.Reason]
 			if omission.Count > 1 {
-				text += fmt.Sprintf(", %d times until %s", omission.Count, last.Format(layout))
+				text += fmt.Sprintf(", %d times until %s", omission.Count, last.Format(timeLayout))
 			}
 			all = append(all, line{omission.First, text})
 		}
 	}
 	for _, run := range preview.Runs {
-		text := run.Time.In(zone).Format(layout)
+		text := run.Time.In(zone).Format(timeLayout)
 		if note := runNotes[run.Clocks]; explain && note != "" {
 			text += "  " + note
 		}

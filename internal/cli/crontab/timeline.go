@@ -39,7 +39,7 @@ func newTimeline(flags *target.Flags) *cobra.Command {
 		Short: "Show when the CronTabs of a namespace will run, and when most of them do",
 		Long: `Show what the CronTabs of a namespace, or of all, will do: the runs of each hour, the busiest minutes, what H instead of a fixed
 minute would change, runs that a change of the clocks affects, and, from the durations of past runs whose Jobs exist, how many
-are active at once. Suspended CronTabs do not count. Nothing is changed.`,
+are active at once. CronTabs that are suspended, or stopped after failures, do not count. Nothing is changed.`,
 		Example: "  keelson crontab timeline -A\n  keelson crontab timeline --from 2027-01-01 --to 2027-12-31 -o svg > 2027.svg",
 		Args:    usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -169,7 +169,7 @@ func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Locat
 		fmt.Fprintf(&text, "\nIf runs last as long as before, up to %d are active at once, first at %s.\n", found.MostActive, found.MostActiveAt.In(zone).Format(layout))
 	}
 	for _, overlap := range found.Overlaps {
-		fmt.Fprintf(&text, "A run of %s lasts %s, and the next one can be due after %s.\n", overlap.CronTab, duration.HumanDuration(overlap.Duration), duration.HumanDuration(overlap.Interval))
+		fmt.Fprintf(&text, "A run of %s lasts %s, and the next one can be due after %s.\n", overlap.CronTab, duration.HumanDuration(overlap.Duration.Duration), duration.HumanDuration(overlap.Interval.Duration))
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
