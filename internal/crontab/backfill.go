@@ -1,6 +1,7 @@
 package crontab
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,6 +11,16 @@ import (
 
 // maxBackfill is the largest number of scheduled times of a backfill. A larger one is more likely a mistake in a date than meant.
 const maxBackfill = 10000
+
+// ParseTime returns the time that people write as a date or a time, without an offset in a time zone.
+func ParseTime(text string, zone *time.Location) (time.Time, error) {
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
+		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, errors.New("must be a date such as 2026-12-24, or a time such as 2026-12-24T08:00 or 2026-12-24T08:00:00Z")
+}
 
 // Backfill is the scheduled times of a backfill, in its order.
 type Backfill struct {

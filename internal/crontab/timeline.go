@@ -110,6 +110,9 @@ func (t *timeline) add(cronTab *stablev1.CronTab, duration time.Duration) {
 	if len(mistakes) > 0 {
 		return
 	}
+	if schedule.Count(t.From, t.To) > len(t.starts) {
+		schedule.jitter = 0 // it ends before the next run, so it moves runs by less than a minute, and is expensive to compute
+	}
 	t.CronTabs++
 	name := cronTab.Namespace + "/" + cronTab.Name
 	t.plans = append(t.plans, named{name, schedule})

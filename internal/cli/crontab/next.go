@@ -132,12 +132,11 @@ func (n *next) find(ctx context.Context, name string, stdin io.Reader, now time.
 
 // parseTime returns the time that a flag has as text.
 func parseTime(flag, text string, zone *time.Location) (time.Time, error) {
-	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02T15:04", time.DateOnly} {
-		if at, err := time.ParseInLocation(layout, text, zone); err == nil {
-			return at, nil
-		}
+	at, err := crontab.ParseTime(text, zone)
+	if err != nil {
+		return at, usage.Errorf("--%s=%s: %v", flag, text, err)
 	}
-	return time.Time{}, usage.Errorf("--%s=%s: must be a date such as 2026-12-24, or a time such as 2026-12-24T08:00 or 2026-12-24T08:00:00Z", flag, text)
+	return at, nil
 }
 
 // timeLayout is how scheduled times are printed.

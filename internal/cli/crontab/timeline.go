@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -136,7 +135,7 @@ func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Locat
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(found)
 	case "svg":
-		return printSVG(out, found, zone)
+		return found.WriteSVG(out, zone)
 	}
 	layout := "2006-01-02T15:04Z07:00 Mon"
 	var text strings.Builder
@@ -184,72 +183,25 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// heat is a table of the runs in each hour of a day.
-type heat struct {
-	days []day
-	most int
-	// weeks means that each row has a week, and the busiest of its seven days in each hour.
-	weeks bool
-}
-
-type day struct {
-	date  time.Time
-	hours [24]int
-}
-
-// heatOf returns the table for an interval. Runs in an hour that the clocks repeat are in one cell.
-func heatOf(found crontab.Timeline, zone *time.Location, weeks bool) heat {
-	h := heat{weeks: weeks}
-	counted := map[string]*day{}
-	for i, runs := range found.Hours {
-		at := found.From.Add(time.Duration(i) * time.Hour).In(zone)
-		date := at.Format(time.DateOnly)
-		if counted[date] == nil {
-			counted[date] = &day{date: at}
-		}
-		counted[date].hours[at.Hour()] += runs
-	}
-	for _, d := range counted {
-		h.days = append(h.days, *d)
-		h.most = max(h.most, slices.Max(d.hours[:]))
-	}
-	slices.SortFunc(h.days, func(a, b day) int { return a.date.Compare(b.date) })
-	if !weeks {
-		return h
-	}
-	var rows []day
-	for i, d := range h.days {
-		if i%7 == 0 {
-			rows = append(rows, day{date: d.date})
-		}
-		row := &rows[len(rows)-1]
-		for hour, runs := range d.hours {
-			row.hours[hour] = max(row.hours[hour], runs)
-		}
-	}
-	h.days = rows
-	return h
-}
-
 // shades are the cells of the text, for more and more runs.
 var shades = []string{" ", "·", "░", "▒", "▓", "█"}
 
 // writeHours writes the runs of each hour, a row for each day, or for each week of a long interval.
 func writeHours(out io.Writer, found crontab.Timeline, zone *time.Location) {
-	h := heatOf(found, zone, len(found.Hours) > 31*24)
+	h := crontab.NewHeat(found, zone, len(found.Hours) > 31*24)
 	fmt.Fprintf(out, "%-14s  0     3     6     9     12    15    18    21\n", "Runs per hour")
-	for _, d := range h.days {
-		fmt.Fprintf(out, "%-14s  ", d.date.Format("Mon 2006-01-02"))
-		for _, runs := range d.hours {
-			fmt.Fprint(out, shades[shadeOf(runs, h.most)], " ")
+	for _, d := range h.Days {
+		fmt.Fprintf(out, "%-14s  ", d.Date.Format("Mon 2006-01-02"))
+		for _, runs := range d.Hours {
+			fmt.Fprint(out, shades[shadeOf(runs, h.Most)], " ")
 		}
 		fmt.Fprintln(out)
 	}
 	row := ""
-	if h.weeks {
+	if h.Weeks {
 		row = " A row is a week, with its busiest day for each hour."
 	}
-	fmt.Fprintf(out, "%s is up to %d runs.%s\n", shades[len(shades)-1], h.most, row)
+	fmt.Fprintf(out, "%s is up to %d runs.%s\n", shades[len(shades)-1], h.Most, row)
 }
 
 // shadeOf returns the index of the shade for a number of runs; only none has the first one.
@@ -258,30 +210,4 @@ func shadeOf(runs, most int) int {
 		return 0
 	}
 	return 1 + (runs*(len(shades)-1)-1)/most
-}
-
-// printSVG prints the runs of each hour as a picture, a column for each day.
-func printSVG(out io.Writer, found crontab.Timeline, zone *time.Location) error {
-	const cell, left, top = 12, 36, 24
-	h := heatOf(found, zone, false)
-	var text strings.Builder
-	fmt.Fprintf(&text, `<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="10">`+"\n", left+len(h.days)*cell+8, top+24*cell+24)
-	fmt.Fprintf(&text, `<rect width="100%%" height="100%%" fill="#fff"/><text x="%d" y="14">CronTabs: %d, runs: %d, at most %d an hour (%s)</text>`+"\n", left, found.CronTabs, found.Runs, h.most, zone)
-	for hour := 0; hour < 24; hour += 3 {
-		fmt.Fprintf(&text, `<text x="2" y="%d">%02d:00</text>`+"\n", top+hour*cell+10, hour)
-	}
-	for i, d := range h.days {
-		if i%14 == 0 {
-			fmt.Fprintf(&text, `<text x="%d" y="%d">%s</text>`+"\n", left+i*cell, top+24*cell+14, d.date.Format(time.DateOnly))
-		}
-		for hour, runs := range d.hours {
-			if runs > 0 {
-				fmt.Fprintf(&text, `<rect x="%d" y="%d" width="%d" height="%d" fill="#1a5fb4" fill-opacity="%.2f"><title>%s %02d:00: %d runs</title></rect>`+"\n",
-					left+i*cell, top+hour*cell, cell-1, cell-1, 0.15+0.85*float64(runs)/float64(h.most), d.date.Format("Mon 2006-01-02"), hour, runs)
-			}
-		}
-	}
-	text.WriteString("</svg>\n")
-	_, err := io.WriteString(out, text.String())
-	return err
 }
