@@ -1,10 +1,11 @@
 // What surrounds each page: navigation, the state of the connection, keys and their help.
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type { App } from './app';
 import { send } from './api';
 import { href, key, title, type Kind } from './kinds';
 import { groups } from './attention';
+import { Cancel, Dialog } from './parts';
 import { router } from './route';
 import { useSource } from './signal';
 import { texts } from './texts';
@@ -167,17 +168,14 @@ function move(by: number): void {
 }
 
 function Help({ app, close }: { app: App; close: () => void }) {
-  const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
   const rows: [string, string][] = [
     ['/', texts.keys.search], ['j k', texts.keys.move], ['Enter', texts.keys.open], ['u', texts.keys.up], ['g o', texts.keys.overview], ['g a', texts.keys.kinds],
     ...app.kinds.filter(key).map((k): [string, string] => [`g ${key(k)}`, texts.keys.go(title(k))]), ['?', texts.keys.help],
   ];
   return (
-    <dialog ref={dialog} onClose={close} aria-labelledby="help-title">
-      <h2 id="help-title">{texts.help}</h2>
+    <Dialog title={texts.help} close={close}>
       <dl class="keys">{rows.map(([keys, what]) => <div key={keys}><dt>{keys.split(' ').map((k) => <kbd key={k}>{k}</kbd>)}</dt><dd>{what}</dd></div>)}</dl>
-      <button type="button" onClick={close}>{texts.close}</button>
-    </dialog>
+      <Cancel label={texts.close} />
+    </Dialog>
   );
 }

@@ -1,6 +1,7 @@
 // The list of a kind. Only the rows on the screen are in the document, so that 10 000 objects scroll as ten do.
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { App } from './app';
+import { RunsPerHour } from './heat';
 import { href, own, title, type Kind } from './kinds';
 import { Lanes } from './lanes';
 import type { TableList } from './live';
@@ -41,12 +42,16 @@ export function ListPage({ app, kind }: { app: App; kind: Kind }) {
       <div class="bar">
         <h1>{title(kind)}</h1>
         <span class="count" aria-live="polite">{list.phase === 'live' && texts.count(rows.length, list.rows.size)}</span>
-        {own(kind) === 'crontabs' && <button type="button" class="small" aria-pressed={view === 'timeline'} onClick={() => router.set({ view: view ? '' : 'timeline' })}>{texts.timeline.title}</button>}
+        {own(kind) === 'crontabs' && (['timeline', 'heat'] as const).map((v) => (
+          <button key={v} type="button" class="small" aria-pressed={view === v} onClick={() => router.set({ view: view === v ? '' : v })}>{texts[v].title}</button>
+        ))}
         {canCreate(kind) && <Create kind={kind} />}
         <input class="search" type="search" aria-label={texts.search} placeholder={texts.searchHint} value={search} spellcheck={false}
           onInput={(e) => router.set({ search: e.currentTarget.value }, true)} />
       </div>
-      {view === 'timeline' ? <NextLanes app={app} kind={kind} list={list} rows={rows} /> : <Content kind={kind} list={list} rows={rows} sparks={sparks} />}
+      {view === 'timeline' && <NextLanes app={app} kind={kind} list={list} rows={rows} />}
+      {view === 'heat' && <RunsPerHour kind={kind} />}
+      {!view && <Content kind={kind} list={list} rows={rows} sparks={sparks} />}
     </div>
   );
 }

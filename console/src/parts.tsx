@@ -65,6 +65,18 @@ export function Section({ title, count, children }: { title: string; count?: num
   );
 }
 
+/** A dialog that is open while it is shown. */
+export function Dialog({ title, close, children }: { title: string; close: () => void; children: ComponentChildren }) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  useEffect(() => dialog.current?.showModal(), []);
+  return <dialog ref={dialog} onClose={close} aria-labelledby="dialog-title"><h2 id="dialog-title">{title}</h2>{children}</dialog>;
+}
+
+/** The button of a dialog that does nothing. The dialog itself closes, which moves the focus back. */
+export function Cancel({ label = texts.cancel as string }) {
+  return <button type="button" onClick={(e) => e.currentTarget.closest('dialog')?.close()}>{label}</button>;
+}
+
 /** A part that scrolls to the side where it is too wide. Then the keyboard reaches it. */
 export function Scroll({ children }: { children: ComponentChildren }) {
   const box = useRef<HTMLDivElement>(null);

@@ -12,12 +12,21 @@ export interface PastRun {
   /** The time of the schedule, or of the request. */
   scheduled: number;
   manual: boolean;
+  backfill: boolean;
   created: number;
   finished?: number;
   result: Result;
+  /** Why it failed. */
+  reason: string;
+  /** How many Pods were started. */
+  attempts: number;
+  parameters: Record<string, string>;
 }
 
-const annotations = { scheduled: 'batch.kubernetes.io/cronjob-scheduled-timestamp', requested: 'crontab.stable.example.com/run-requested-at' };
+const annotations = {
+  scheduled: 'batch.kubernetes.io/cronjob-scheduled-timestamp', requested: 'crontab.stable.example.com/run-requested-at',
+  backfill: 'crontab.stable.example.com/backfill-requested-at', parameters: 'crontab.stable.example.com/parameters',
+};
 
 /** The runs of the Jobs of an owner, the latest first. */
 export function runsOf(jobs: Iterable<Obj>, owner: string): PastRun[] {
@@ -35,9 +44,32 @@ function runOf(job: Obj): PastRun {
   const end = Date.parse(failed ? failed.lastTransitionTime : (job.status?.completionTime ?? condition('Complete')?.lastTransitionTime ?? ''));
   return {
     uid: job.metadata.uid, job: job.metadata.name, scheduled: Number.isNaN(scheduled) ? created : scheduled, manual: annotations.requested in notes, created,
+    backfill: annotations.backfill in notes, reason: failed?.reason ?? '', parameters: parametersIn(notes[annotations.parameters]),
+    attempts: (job.status?.active ?? 0) + (job.status?.succeeded ?? 0) + (job.status?.failed ?? 0),
     finished: Number.isNaN(end) ? undefined : end,
     result: failed ? 'failed' : condition('Complete') ? 'succeeded' : 'active',
   };
+}
+
+/** The parameters in an annotation; none if somebody has changed it. */
+function parametersIn(text = '{}'): Record<string, string> {
+  try {
+    return { ...JSON.parse(text) };
+  } catch {
+    return {};
+  }
+}
+
+/** The exit code of the container that failed last of the Pods of a Job. */
+export function exitCodeOf(pods: Iterable<Obj>, job: string): number | undefined {
+  let last: { exitCode: number; finishedAt: string } | undefined;
+  for (const { metadata, status } of pods) {
+    if (!metadata.ownerReferences?.some((o) => o.uid === job)) continue;
+    for (const container of [...(status?.initContainerStatuses ?? []), ...(status?.containerStatuses ?? [])]) {
+      for (const ended of [container.lastState?.terminated, container.state?.terminated]) if (ended?.exitCode && !(last && ended.finishedAt < last.finishedAt)) last = ended;
+    }
+  }
+  return last?.exitCode;
 }
 
 /** How a run relates to a change of the clocks. */
@@ -51,6 +83,16 @@ export interface Preview {
   runs: { time: string; clocks?: Clocks }[];
   more: boolean;
   errors: { field: string; message: string }[];
+  backfill?: BackfillPreview;
+}
+
+/** What a backfill would run. */
+export interface BackfillPreview {
+  from: string;
+  to: string;
+  times: number;
+  /** Why it is refused. */
+  message?: string;
 }
 
 /** The fields of a CronTab that have to do with its times. */
@@ -71,6 +113,12 @@ export function timesOf(object: Obj): CronTabTimes {
 export async function previews(cronTabs: CronTabTimes[], after: number, upTo: number | undefined, limit: number, signal?: AbortSignal): Promise<Preview[]> {
   const asked = { cronTabs, after: new Date(after).toISOString(), upTo: upTo && new Date(upTo).toISOString(), limit };
   return (await ask<{ cronTabs: Preview[] }>('/schedules', asked, signal)).cronTabs;
+}
+
+/** Asks for what a backfill of a CronTab would run; the times are in the zone of the CronTab. */
+export async function previewBackfill(cronTab: CronTabTimes, from: string, to: string, signal: AbortSignal): Promise<Preview> {
+  const asked = { cronTabs: [cronTab], after: new Date().toISOString(), limit: 1, backfill: { from, to } };
+  return (await ask<{ cronTabs: Preview[] }>('/schedules', asked, signal)).cronTabs[0];
 }
 
 /** The offset of a time in the form of RFC 3339 from UTC, in minutes. */

@@ -2,42 +2,56 @@
 // editor of its schedule.
 import { Fragment } from 'preact';
 import { useEffect, useMemo, useState } from 'preact/hooks';
-import { APIError, send } from './api';
 import type { App } from './app';
+import { change } from './change';
 import { Explain } from './explain';
 import { path, type Kind } from './kinds';
 import { ObjectList, type Obj } from './live';
 import { PodLogs } from './log';
 import { useMay, type May } from './may';
-import { Age, Badge, Empty, Scroll, Section } from './parts';
-import { previews, runsOf, spanFor, spans, timesOf, type CronTabTimes, type PastRun, type Preview } from './runs';
+import { Age, Badge, CellText, Empty, Scroll, Section } from './parts';
+import { exitCodeOf, previews, runsOf, spanFor, spans, timesOf, type CronTabTimes, type PastRun, type Preview } from './runs';
 import { useSource } from './signal';
 import type { Tone } from './state';
 import { texts } from './texts';
 import { age, exact } from './time';
 import { lagText, Timeline, useSteps } from './timeline';
-import { isHalted, runAt } from './verbs';
+import { hasBackfill, isHalted, runAt } from './verbs';
 
 const asked = ['patch'] as const;
 const jobs = { group: 'batch', version: 'v1', plural: 'jobs' };
-const manager = 'fieldManager=keelson-console';
 
 export function CronTabPage({ app, kind, object }: { app: App; kind: Kind; object: Obj }) {
   const { namespace, name } = object.metadata;
   const may = useMay(kind, namespace, name, asked);
-  const list = useMemo(
-    () => new ObjectList(app.socket, path(jobs, namespace), `&labelSelector=${encodeURIComponent(`crontab.stable.example.com/name=${name}`)}`),
-    [namespace, name],
-  );
-  useEffect(() => () => list.close(), [list]);
-  useSource(list);
+  const selector = `&labelSelector=${encodeURIComponent(`crontab.stable.example.com/name=${name}`)}`;
+  const list = useMemo(() => new ObjectList(app.socket, path(jobs, namespace), selector), [namespace, name]);
+  const pods = useMemo(() => new ObjectList(app.socket, path({ ...jobs, group: '', plural: 'pods' }, namespace), selector), [namespace, name]);
+  useEffect(() => () => { list.close(); pods.close(); }, [list, pods]);
+  useSource(list, pods);
   const runs = runsOf(list.objects.values(), object.metadata.uid);
   return (
     <>
+      <Backfill object={object} />
       <TimelineOf object={object} runs={runs} />
       <Schedule kind={kind} object={object} may={may} />
-      <Runs kind={kind} object={object} runs={runs} list={list} may={may} />
+      <Runs kind={kind} object={object} runs={runs} list={list} pods={[...pods.objects.values()]} may={may} />
     </>
+  );
+}
+
+function Backfill({ object }: { object: Obj }) {
+  const { backfill: asked } = object.spec;
+  const status = object.status?.backfill;
+  if (!asked && !status) return null;
+  const known = asked ? hasBackfill(object) : true;
+  const state = !known ? 'waits' : status.finishTime ? 'finished' : asked ? 'runs' : 'cancelled';
+  return (
+    <Section title={texts.backfill.title}>
+      {asked && <p>{texts.backfill.range(exact(Date.parse(asked.from)), exact(Date.parse(asked.to)))}</p>}
+      <p role="status">{texts.backfill.states[state]}</p>
+      {known && <p><meter min={0} max={status.total || 1} value={status.done ?? 0} aria-label={texts.backfill.title} /> {texts.backfill.progress(status.done ?? 0, status.total ?? 0)}</p>}
+    </Section>
   );
 }
 
@@ -94,36 +108,33 @@ export function specOf(draft: Draft): Record<string, unknown> {
 }
 
 function Editor({ kind, object, close }: { kind: Kind; object: Obj; close: () => void }) {
-  const { spec, metadata } = object;
+  const { spec } = object;
   const [draft, set] = useState<Draft>({
     schedules: (spec.schedule ? [spec.schedule] : (spec.schedules ?? [])).join('\n'), timeZone: spec.timeZone ?? '',
     daylightSaving: spec.daylightSaving ?? 'Once', excludeDates: (spec.excludeDates ?? []).join(', '),
   });
   const [message, say] = useState('');
-  const change = (field: keyof Draft) => (e: { currentTarget: { value: string } }) => set({ ...draft, [field]: e.currentTarget.value });
+  const edit = (field: keyof Draft) => (e: { currentTarget: { value: string } }) => set({ ...draft, [field]: e.currentTarget.value });
   const cronTab: CronTabTimes = { metadata: timesOf(object).metadata, spec: { ...timesOf(object).spec, ...specOf(draft) } };
   const save = async () => {
-    try {
-      await send('PATCH', `${path(kind, metadata.namespace, metadata.name)}?${manager}`, { spec: specOf(draft) }, 'application/merge-patch+json');
-      close();
-    } catch (err) {
-      say(err instanceof APIError ? err.message || texts.lostConsole : String(err));
-    }
+    const why = await change(kind, object, { spec: specOf(draft) });
+    say(why);
+    if (!why) close();
   };
   return (
     <>
       <div class="form">
         <label>{texts.fields.schedules}
-          <textarea value={draft.schedules} rows={2} spellcheck={false} autofocus onInput={change('schedules')} />
+          <textarea value={draft.schedules} rows={2} spellcheck={false} autofocus onInput={edit('schedules')} />
           <span class="help">{texts.fieldHelp.schedules}</span>
         </label>
-        <ZoneField value={draft.timeZone} change={change('timeZone')} />
+        <ZoneField value={draft.timeZone} change={edit('timeZone')} />
         <label>{texts.fields.daylightSaving}
-          <select value={draft.daylightSaving} onChange={change('daylightSaving')}><option>Once</option><option>Literal</option></select>
+          <select value={draft.daylightSaving} onChange={edit('daylightSaving')}><option>Once</option><option>Literal</option></select>
           <span class="help">{texts.fieldHelp.daylightSaving}</span>
         </label>
         <label>{texts.fields.excludeDates}
-          <input value={draft.excludeDates} spellcheck={false} autocomplete="off" onInput={change('excludeDates')} />
+          <input value={draft.excludeDates} spellcheck={false} autocomplete="off" onInput={edit('excludeDates')} />
           <span class="help">{texts.fieldHelp.excludeDates}</span>
         </label>
       </div>
@@ -148,21 +159,20 @@ export function ZoneField({ value, change }: { value: string; change: (e: { curr
   );
 }
 
+/** Why a run has failed, or an attempt of one that is active. */
+function whyOf(run: PastRun, pods: Obj[]): string {
+  const code = run.result === 'succeeded' ? undefined : exitCodeOf(pods, run.uid);
+  return [run.reason, code !== undefined && texts.exitCode(code)].filter(Boolean).join(', ');
+}
+
 const tones: Record<PastRun['result'], Tone> = { succeeded: 'good', failed: 'bad', active: 'busy' };
 
-function Runs({ kind, object, runs, list, may }: { kind: Kind; object: Obj; runs: PastRun[]; list: ObjectList; may: May }) {
+function Runs({ kind, object, runs, list, pods, may }: { kind: Kind; object: Obj; runs: PastRun[]; list: ObjectList; pods: Obj[]; may: May }) {
   const [opened, open] = useState('');
   const [message, say] = useState('');
-  const { namespace, name } = object.metadata;
-  const again = async (run: PastRun) => {
-    try {
-      await send('PATCH', `${path(kind, namespace, name)}?${manager}`, runAt(new Date(run.scheduled)), 'application/merge-patch+json');
-      say(texts.requested(exact(run.scheduled)));
-    } catch (err) {
-      say(err instanceof APIError ? err.message || texts.lostConsole : String(err));
-    }
-  };
-  const columns = [texts.columns.scheduled, texts.columns.status, texts.columns.lag, texts.columns.duration, texts.columns.job] as const;
+  const { namespace } = object.metadata;
+  const again = async (run: PastRun) => say(await change(kind, object, runAt(new Date(run.scheduled), object, run.parameters)) || texts.requested(exact(run.scheduled)));
+  const columns = (['scheduled', 'status', 'started', 'lag', 'duration', 'attempts', 'parameters', 'job'] as const).map((c) => texts.columns[c]);
   return (
     <Section title={texts.runs} count={list.phase === 'live' ? runs.length : undefined}>
       {list.phase === 'denied' && <p class="hint"><strong>{texts.denied('Jobs')}</strong> {list.message}</p>}
@@ -175,10 +185,13 @@ function Runs({ kind, object, runs, list, may }: { kind: Kind; object: Obj; runs
             <tbody>{runs.map((r) => (
               <Fragment key={r.uid}>
                 <tr>
-                  <td><time dateTime={new Date(r.scheduled).toISOString()}>{exact(r.scheduled)}</time>{r.manual && <> <Badge tone="calm">{texts.onDemand}</Badge></>}</td>
-                  <td><Badge tone={tones[r.result]}>{texts.results[r.result]}</Badge></td>
-                  <td>{r.manual ? '' : lagText(r)}</td>
+                  <td><time dateTime={new Date(r.scheduled).toISOString()}>{exact(r.scheduled)}</time>{(r.manual || r.backfill) && <> <Badge tone="calm">{r.manual ? texts.onDemand : texts.backfill.badge}</Badge></>}</td>
+                  <td><Badge tone={tones[r.result]}>{texts.results[r.result]}</Badge> {whyOf(r, pods)}</td>
+                  <td><CellText column="" text={new Date(r.created).toISOString()} /></td>
+                  <td>{r.manual || r.backfill ? '' : lagText(r)}</td>
                   <td>{r.finished === undefined ? <Age at={r.created} /> : age(r.created, r.finished)}</td>
+                  <td>{r.attempts}</td>
+                  <td class="break">{Object.entries(r.parameters).map(([k, v]) => <code key={k}>{`${k}=${v} `}</code>)}</td>
                   <td class="break">{r.job}</td>
                   <td class="buttons">
                     <button type="button" class="small" aria-expanded={opened === r.uid} onClick={() => open(opened === r.uid ? '' : r.uid)}>{texts.logs}</button>{' '}

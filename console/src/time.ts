@@ -35,11 +35,13 @@ export function until(at: number, now: number): string {
 
 // To make a formatter takes longer than to render a row of a list.
 const formatter = new Intl.DateTimeFormat('en-GB', { dateStyle: 'medium', timeStyle: 'medium' });
-const { timeZone } = formatter.resolvedOptions();
+
+/** The time zone of the browser. */
+export const zone = formatter.resolvedOptions().timeZone;
 
 /** A time with its zone, as a tooltip. */
 export function exact(at: number): string {
-  return `${formatter.format(at)} ${timeZone}`;
+  return `${formatter.format(at)} ${zone}`;
 }
 
 /** The time of the day. */

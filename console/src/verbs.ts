@@ -9,6 +9,8 @@ export interface Verb {
   patch: object;
   /** What a user should know before, for verbs that interrupt something. */
   warning?: string;
+  /** What asks for more than the patch has. */
+  form?: 'run' | 'backfill';
 }
 
 /** The verbs for an object in its state. The time is that of a request. */
@@ -57,9 +59,26 @@ function clusterVerbs(object: Obj, now: Date): Verb[] {
   ];
 }
 
-/** The patch that requests a run of a CronTab for a time, with the defaults of its parameters. */
-export function runAt(time: Date): object {
-  return { spec: { runRequestedAt: inSeconds(time), runParameters: null } };
+/** The patch that requests a run of a CronTab for a time, with these values of its parameters instead of the defaults. */
+export function runAt(time: Date, object: Obj, values: Record<string, string> = {}): object {
+  const before = Object.fromEntries(Object.keys(object.spec?.runParameters ?? {}).map((name) => [name, null]));
+  return { spec: { runRequestedAt: inSeconds(time), runParameters: Object.keys(values).length ? { ...before, ...values } : null } };
+}
+
+/** The time of a request now, after that of the request before. */
+export function requestAt(now: Date, before?: string): string {
+  return inSeconds(new Date(Math.max(now.getTime(), (Date.parse(before ?? '') || 0) + 1000)));
+}
+
+/** Whether a backfill of a CronTab was requested, and has not finished. */
+export function isBackfilling(object: Obj): boolean {
+  return object.spec?.backfill != null && !(hasBackfill(object) && object.status.backfill.finishTime);
+}
+
+/** Whether the status is that of the backfill in the spec. */
+export function hasBackfill(object: Obj): boolean {
+  const second = (time?: string) => Math.floor(Date.parse(time ?? '') / 1000);
+  return second(object.spec?.backfill?.requestedAt) === second(object.status?.backfill?.requestedAt);
 }
 
 function inSeconds(time: Date): string {
@@ -77,11 +96,17 @@ export function isHalted(object: Obj): boolean {
   return object.spec?.suspend === true || isStopped(object);
 }
 
+const form = (name: 'run' | 'backfill', label: string): Verb => ({ name, label, patch: {}, form: name });
+
+const canBackfill = (spec: Obj['spec']) => (spec?.schedule || spec?.schedules?.length) && spec.concurrencyPolicy !== 'Replace';
+
 function cronTabVerbs(object: Obj, now: Date): Verb[] {
   const halted = isHalted(object);
   const resumed = isStopped(object) ? { resumeRequestedAt: inSeconds(now) } : {};
   return [
-    ...(object.spec?.jobTemplate ? [{ name: 'run', label: texts.verbs.run, patch: runAt(now) }] : []),
+    ...(object.spec?.jobTemplate ? [object.spec.parameters?.length ? form('run', texts.verbs.runWith) : { name: 'run', label: texts.verbs.run, patch: runAt(now, object) }] : []),
     { name: 'suspend', label: halted ? texts.verbs.resume : texts.verbs.suspend, patch: { spec: { suspend: !halted, ...resumed } } },
+    ...(isBackfilling(object) ? [{ name: 'cancel', label: texts.verbs.cancelBackfill, patch: { spec: { backfill: null } }, warning: texts.cancelWarning }] : []),
+    ...(!isBackfilling(object) && canBackfill(object.spec) ? [form('backfill', texts.verbs.backfill)] : []),
   ];
 }

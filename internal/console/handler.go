@@ -34,6 +34,7 @@ func (c *Console) handler() http.Handler {
 	mux.Handle("GET /remedies", c.inSession(http.HandlerFunc(c.remedies)))
 	mux.Handle("GET /capacity", c.inSession(http.HandlerFunc(c.capacity)))
 	mux.Handle("POST /schedules", c.inSession(http.HandlerFunc(c.schedules)))
+	mux.Handle("GET /timeline", c.inSession(http.HandlerFunc(c.timeline)))
 	mux.Handle(apiPrefix+"/", c.inSession(http.HandlerFunc(c.serveAPI)))
 	mux.Handle("/", c.page)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -29,6 +30,8 @@ type question struct {
 	After    time.Time          `json:"after"`
 	UpTo     time.Time          `json:"upTo"` // no limit if it is zero
 	Limit    int                `json:"limit"`
+	// Backfill asks what a backfill of them would run.
+	Backfill *struct{ From, To string } `json:"backfill"`
 }
 
 // preview is the answer about one CronTab.
@@ -38,6 +41,17 @@ type preview struct {
 	Runs   []previewRun  `json:"runs"`
 	More   bool          `json:"more"`
 	Errors []fieldErrors `json:"errors"`
+	// Backfill is set if it was asked for, and the spec is valid.
+	Backfill *backfill `json:"backfill,omitempty"`
+}
+
+// backfill is what a backfill of a range would run if it was requested now.
+type backfill struct {
+	From  time.Time `json:"from"`
+	To    time.Time `json:"to"`
+	Times int       `json:"times"`
+	// Message is why the range is refused.
+	Message string `json:"message,omitempty"`
 }
 
 type previewRun struct {
@@ -76,6 +90,9 @@ func (c *Console) schedules(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		answers[i] = previewOf(crontab.NewPreview(&asked.CronTabs[i], asked.After, asked.UpTo, asked.Limit))
+		if asked.Backfill != nil && len(answers[i].Errors) == 0 {
+			answers[i].Backfill = newBackfill(&asked.CronTabs[i], asked.Backfill.From, asked.Backfill.To, time.Now())
+		}
 	}
 	answer(w, http.StatusOK, map[string][]preview{"cronTabs": answers})
 }
@@ -91,5 +108,24 @@ func previewOf(p crontab.Preview) preview {
 	for _, err := range p.Errors {
 		made.Errors = append(made.Errors, fieldErrors{err.Field, err.Detail})
 	}
+	return made
+}
+
+// newBackfill returns what a backfill would run; the range is in the zone of the CronTab, which is valid.
+func newBackfill(cronTab *stablev1.CronTab, from, to string, now time.Time) *backfill {
+	schedule, _ := crontab.New(cronTab)
+	zone := cmp.Or(schedule.Location, time.UTC)
+	first, err := crontab.ParseTime(from, zone)
+	last, err2 := crontab.ParseTime(to, zone)
+	made := &backfill{From: first, To: last}
+	if err := errors.Join(err, err2); err != nil {
+		made.Message = err.Error()
+		return made
+	}
+	times, err := schedule.NewBackfill(&stablev1.Backfill{RequestedAt: metav1.NewTime(now), From: metav1.NewTime(first), To: metav1.NewTime(last)})
+	if err != nil {
+		made.Message = err.Error()
+	}
+	made.Times = times.Len()
 	return made
 }
