@@ -9,13 +9,13 @@ import { select } from '../src/list';
 import { relatedOf } from '../src/related';
 import { containersOf, newest, readable } from '../src/log';
 import { parse } from '../src/route';
-import { offsetOf, runsOf, spanFor, ticks } from '../src/runs';
+import { exitCodeOf, offsetOf, runsOf, spanFor, ticks } from '../src/runs';
 import { bytesPerSecond, graphs } from '../src/samples';
 import { stateOf, toneOfCell } from '../src/state';
 import { columnsOf, matches, rowsOf, versionOf, wordsOf, type Table } from '../src/table';
 import { age, relative, timeIn } from '../src/time';
 import { machineYAML, newMachine, templateOf } from '../src/templates';
-import { verbsOf } from '../src/verbs';
+import { requestAt, runAt, verbsOf } from '../src/verbs';
 import { withoutManagedFields } from '../src/yaml';
 
 const machines: Kind = { group: 'cloudnative.tw', version: 'v1alpha1', plural: 'virtualmachines', kind: 'VirtualMachine', namespaced: true };
@@ -178,8 +178,21 @@ test('the verbs of a machine and a CronTab depend on their state', () => {
   assert.deepEqual(verbs('crontabs', failures([])).map((v) => v.patch), [{ spec: { suspend: true } }]);
   assert.deepEqual(names('crontabs', failures([{}])), ['Resume']);
   assert.deepEqual(verbs('crontabs', failures([{}]))[0].patch, { spec: { suspend: false, resumeRequestedAt: '2026-11-24T05:00:00Z' } });
+  assert.deepEqual(names('crontabs', { spec: { jobTemplate: {}, schedule: '@daily', parameters: [{ name: 'a' }] } }), ['Run now …', 'Suspend', 'Backfill …']);
+  assert.deepEqual(names('crontabs', { spec: { schedules: ['@daily'], concurrencyPolicy: 'Replace' } }), ['Suspend']);
+  const backfill = (status?: object) => ({ spec: { schedule: '@daily', backfill: { requestedAt: '2026-11-24T05:00:00.5Z' } }, status: { backfill: status } });
+  for (const open of [undefined, { requestedAt: '2026-11-23T05:00:00Z', finishTime: 'then' }, { requestedAt: '2026-11-24T05:00:00Z' }]) assert.deepEqual(names('crontabs', backfill(open)), ['Suspend', 'Cancel the backfill']);
+  assert.deepEqual(names('crontabs', backfill({ requestedAt: '2026-11-24T05:00:00Z', finishTime: 'then' })), ['Suspend', 'Backfill …']);
   assert.deepEqual(names('foos', {}), []);
   assert.deepEqual(verbsOf('crontabs', { metadata: { name: 'x', deletionTimestamp: 'now' } } as any, new Date()), []);
+});
+
+test('a request is later than the one before, and has no values of an earlier one', () => {
+  const now = new Date('2026-11-24T05:00:00.9Z');
+  assert.deepEqual(['2026-11-24T05:00:00Z', '2026-11-24T06:00:07+01:00', undefined].map((before) => requestAt(now, before)), ['2026-11-24T05:00:01Z', '2026-11-24T05:00:08Z', '2026-11-24T05:00:00Z']);
+  const object = { spec: { runParameters: { a: '1', b: '2' } } } as any;
+  assert.deepEqual(runAt(now, object, { b: '', c: '3' }), { spec: { runRequestedAt: '2026-11-24T05:00:00Z', runParameters: { a: null, b: '', c: '3' } } });
+  assert.deepEqual(runAt(now, object), { spec: { runRequestedAt: '2026-11-24T05:00:00Z', runParameters: null } });
 });
 
 test('a difference has the changed lines and those around them', () => {
@@ -235,6 +248,19 @@ test('runs have their lag, their end and their result; those of another owner ar
     job('a', '2026-01-01T04:00:00+01:00', end('Complete')), job('b', '2026-01-01T03:00:01Z', end('Failed')), job('c', '2026-01-01T02:00:00Z', {}), job('d', '2026-01-01T03:00:00Z', {}, 'other'),
   ] as any, 'o');
   assert.deepEqual(runs.map((r) => [r.job, r.result, r.created - r.scheduled, r.finished && r.finished - r.created]), [['b', 'failed', 1000, 298_000], ['a', 'succeeded', 2000, 298_000], ['c', 'active', 3_602_000, undefined]]);
+});
+
+test('a run tells why it failed, after how many attempts, and its parameters', () => {
+  const job = {
+    metadata: { name: 'a', uid: 'a', creationTimestamp: '2026-01-01T03:00:02Z', ownerReferences: [{ uid: 'o' }], annotations: { 'crontab.stable.example.com/backfill-requested-at': 'x', 'crontab.stable.example.com/parameters': '{"b":"1"}' } },
+    status: { failed: 2, active: 1, conditions: [{ type: 'Failed', status: 'True', reason: 'BackoffLimitExceeded', lastTransitionTime: '2026-01-01T03:05:00Z' }] },
+  };
+  const changed = { ...job, metadata: { ...job.metadata, annotations: { 'crontab.stable.example.com/parameters': '{' } } };
+  const [run, other] = runsOf([job, changed] as any, 'o');
+  assert.deepEqual([run.reason, run.attempts, run.parameters, run.backfill, run.manual, other.parameters, other.backfill], ['BackoffLimitExceeded', 3, { b: '1' }, true, false, {}, false]);
+  const pod = (owner: string, ...ends: [number, string][]) => ({ metadata: { ownerReferences: [{ uid: owner }] }, status: { containerStatuses: ends.map(([exitCode, finishedAt]) => ({ state: { terminated: { exitCode, finishedAt } } })) } });
+  const pods = [pod('a', [3, '2026-01-01T03:04:00Z'], [0, '2026-01-01T03:06:00Z']), pod('a', [2, '2026-01-01T03:03:00Z']), pod('b', [7, '2026-01-01T03:09:00Z'])] as any;
+  assert.deepEqual(['a', 'b', 'c'].map((uid) => exitCodeOf(pods, uid)), [3, 7, undefined]);
 });
 
 test('a time line has few round ticks, and a span with the next run', () => {

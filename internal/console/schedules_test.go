@@ -3,6 +3,7 @@ package console_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -56,6 +57,65 @@ func TestSchedulesAreExplained(t *testing.T) {
 	}
 	if n := len(api.seen()); n != 0 {
 		t.Errorf("%d requests reached the API", n)
+	}
+}
+
+func TestBackfillsAreCounted(t *testing.T) {
+	v, _ := newVisitor(t)
+	v.login(token(v.c.URL()))
+	for _, tt := range []struct{ name, schedule, from, to, want string }{
+		{"in the zone of the CronTab", "0 3 * * *", "2026-03-28", "2026-03-30T02:59", `{"from":"2026-03-28T00:00:00+01:00","to":"2026-03-30T02:59:00+02:00","times":2}`},
+		{"times that are to come", "0 3 * * *", "2126-03-28", "2126-03-30", `{"from":"2126-03-28T00:00:00+01:00","to":"2126-03-30T00:00:00+01:00","times":0}`},
+		{"too many", "* * * * * *", "2026-01-01", "2026-01-02", `{"from":"2026-01-01T00:00:00+01:00","to":"2026-01-02T00:00:00+01:00","times":86401,` +
+			`"message":"the range has 86401 scheduled times, more than 10000: backfill a part of it at a time"}`},
+		{"no time", "0 3 * * *", "2026-01-01", "soon", `{"from":"2026-01-01T00:00:00+01:00","to":"0001-01-01T00:00:00Z","times":0,` +
+			`"message":"must be a date such as 2026-12-24, or a time such as 2026-12-24T08:00 or 2026-12-24T08:00:00Z"}`},
+		{"no schedule", "61 3 * * *", "2026-01-01", "2026-01-02", ""},
+	} {
+		question := fmt.Sprintf(`{"limit": 1, "after": "2026-01-01T00:00:00Z", "backfill": {"from": %q, "to": %q}, "cronTabs": [{"spec": {"schedule": %q, "timeZone": "Europe/Berlin"}}]}`, tt.from, tt.to, tt.schedule)
+		var got struct {
+			CronTabs []struct{ Backfill json.RawMessage }
+		}
+		if err := json.Unmarshal([]byte(v.send(http.MethodPost, "/schedules", strings.NewReader(question), nil).body), &got); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(tt.want, string(got.CronTabs[0].Backfill)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+// The fake API has no CronTabs.
+func TestTimelineIsThatOfTheUser(t *testing.T) {
+	v, api := newVisitor(t)
+	if got := v.send(http.MethodGet, "/timeline", nil, nil); got.code != http.StatusUnauthorized {
+		t.Errorf("without a session: %d", got.code)
+	}
+	v.login(token(v.c.URL()))
+	const all, some = "/clusters/a/apis/stable.example.com/v1/crontabs", "/clusters/a/apis/stable.example.com/v1/namespaces/team/crontabs"
+	for _, tt := range []struct {
+		query, path string
+		want        int
+	}{
+		{"", all, http.StatusOK},
+		{"?namespace=team&zone=Europe/Berlin", some, http.StatusOK},
+		{"?namespace=expired", "/clusters/a/apis/stable.example.com/v1/namespaces/expired/crontabs", http.StatusGone},
+		{"?zone=Mars", "", http.StatusBadRequest},
+		{"?namespace=team/pods/..", "", http.StatusBadRequest},
+		{"?namespace=..", "", http.StatusBadRequest},
+	} {
+		before := len(api.seen())
+		got := v.send(http.MethodGet, "/timeline"+tt.query, nil, nil)
+		path := ""
+		for _, request := range api.seen()[before:] {
+			path += request.URL.Path
+			if request.URL.RawQuery != "limit=500" || request.Header.Get("Authorization") != "Bearer users-token" {
+				t.Errorf("%q: %s as %q", tt.query, request.URL, request.Header.Get("Authorization"))
+			}
+		}
+		if got.code != tt.want || path != tt.path || tt.want == http.StatusOK && !strings.Contains(got.body, `"svg":"\u003csvg `) {
+			t.Errorf("%q: %d %s, asked %s", tt.query, got.code, got.body, path)
+		}
 	}
 }
 
@@ -168,6 +228,75 @@ func TestScheduleEditor(t *testing.T) {
 	b.Sees("Change the schedule", "Europe/Berlin")
 }
 
+func TestRunWithValuesAndBackfill(t *testing.T) {
+	w := newWorld(t)
+	cronTab := w.cronTab("report", "0 3 * * *")
+	cronTab.Spec.TimeZone, cronTab.Spec.ConcurrencyPolicy = "Europe/Berlin", stablev1.AllowConcurrent
+	cronTab.Spec.Parameters = []stablev1.Parameter{{Name: "region", Default: "us", Enum: []stablev1.ParameterValue{"us", "eu"}, Description: "Where"}, {Name: "day"}}
+	if err := w.client.Update(t.Context(), cronTab); err != nil {
+		t.Fatal(err)
+	}
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/report#", 1))
+	run := func(label, value string, want map[string]stablev1.ParameterValue) {
+		b.Click("Run now …")
+		b.Fill(label, value)
+		b.Accessible()
+		b.Keep("run-" + label)
+		b.Click("Run now")
+		eventually(w, cronTab, func(c *stablev1.CronTab) bool {
+			return c.Spec.RunRequestedAt != nil && maps.Equal(c.Spec.RunParameters, want)
+		})
+		b.Until(`!document.querySelector("dialog")`)
+	}
+	run("region", "eu", map[string]stablev1.ParameterValue{"region": "eu"})
+	run("day", "2026-11-01", map[string]stablev1.ParameterValue{"day": "2026-11-01"}) // not with the value of the run before
+
+	b.Click("Backfill …")
+	b.Fill("From", "2026-03-30T00:00")
+	b.Fill("To", "2026-03-29T00:00")
+	b.Sees("has no time in this range")
+	b.Fill("From", "2026-03-28T00:00")
+	b.Fill("Order", "LatestFirst")
+	b.Fill("Runs at a time", "2")
+	b.Sees("Scheduled times in this range: 1")
+	b.Accessible()
+	b.Keep("backfill")
+	b.Click("Start the backfill")
+	eventually(w, cronTab, func(c *stablev1.CronTab) bool {
+		asked := c.Spec.Backfill
+		return asked != nil && asked.From.UTC().Format(time.RFC3339) == "2026-03-27T23:00:00Z" && asked.To.UTC().Format(time.RFC3339) == "2026-03-28T23:00:00Z" &&
+			asked.Reprocess == stablev1.ReprocessNone && asked.Order == stablev1.LatestFirst && asked.MaxConcurrency == 2
+	})
+	b.Sees("It has not started yet")
+	cronTab.Status.Backfill = &stablev1.BackfillStatus{RequestedAt: cronTab.Spec.Backfill.RequestedAt, Total: 4, Done: 3}
+	if err := w.client.Status().Update(t.Context(), cronTab); err != nil {
+		t.Fatal(err)
+	}
+	b.Sees("In progress", "3 of 4 scheduled times are done")
+	b.Accessible()
+	b.Click("Cancel the backfill")
+	b.Sees("Active runs continue")
+	b.Click("Cancel the backfill")
+	eventually(w, cronTab, func(c *stablev1.CronTab) bool { return c.Spec.Backfill == nil })
+	b.Sees("Cancelled")
+}
+
+func TestRunsPerHour(t *testing.T) {
+	w := newWorld(t)
+	w.cronTab("a", "*/30 * * * *")
+	w.cronTab("b", "30 4 * * *")
+	c := serve(t, w.config, 0)
+	b := browser.New(t) // closed before the console
+	b.Open(strings.Replace(c.URL(), "/#", "/crontabs?namespace="+w.namespace+"#", 1))
+	b.Click("Runs per hour")
+	b.Until(`document.querySelector("img[alt^='Schedules that run: 3.']")?.naturalWidth > 400`)
+	b.Sees("Busiest minutes", w.namespace+"/a", w.namespace+"/b")
+	b.Accessible()
+	b.Keep("runs-per-hour")
+}
+
 func TestScheduleOfAReader(t *testing.T) {
 	w := newWorld(t)
 	w.allowIn("ann", "stable.example.com", "crontabs")
@@ -179,4 +308,9 @@ func TestScheduleOfAReader(t *testing.T) {
 	b.Open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/backup#", 1))
 	b.Sees("At 03:00 every day", "You may not see Jobs")
 	b.Until(`[...document.querySelectorAll("main button")].find((b) => b.textContent === "Change the schedule")?.title.startsWith("You may not patch crontabs")`)
+	b.Until(`[...document.querySelectorAll("main button")].filter((b) => ["Run now", "Suspend", "Backfill …"].includes(b.textContent) && b.disabled).length === 3`)
+	b.Open(c.Address() + "/crontabs?view=heat")
+	b.Sees("Schedules cannot be listed", `User "ann" cannot list resource "crontabs"`)
+	b.Open(c.Address() + "/crontabs?view=heat&namespace=" + w.namespace)
+	b.Until(`!!document.querySelector("img[alt^='Schedules that run: 1.']")`)
 }
