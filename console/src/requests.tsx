@@ -30,7 +30,7 @@ export function RunForm({ kind, object, close }: Props) {
     return <select name={p.name} value={value} required={p.required} onChange={onInput}>{options.map((o) => <option key={o} value={o}>{o}</option>)}</select>;
   };
   return (
-    <Dialog title={texts.verbs.runWith} close={close}>
+    <Dialog title={texts.verbs.run} close={close}>
       <form onSubmit={(e) => void send(e)}>
         <div class="form">
           {(object.spec.parameters as Parameter[]).map((p) => (

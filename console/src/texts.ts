@@ -71,7 +71,7 @@ export const texts = {
     choices: { None: 'No', Failed: 'If their Job has failed', All: 'Yes', EarliestFirst: 'Earliest first', LatestFirst: 'Latest first' },
     fields: { from: 'From', to: 'To', reprocess: 'Run times again whose Job still exists', order: 'Order', maxConcurrency: 'Runs at a time' },
     fieldHelp: {
-      from: (zone: string) => `First time, in the time zone ${zone}`, to: (zone: string) => `Last time, in the time zone ${zone}`, reprocess: 'Their Jobs are deleted first', order: 'In which they start',
+      from: (zone: string) => `First time, in the time zone ${zone}`, to: (zone: string) => `Last time, in the time zone ${zone}`, reprocess: 'The Job is deleted first', order: 'In which they start',
       maxConcurrency: 'Within concurrencyPolicy and maxConcurrency',
     },
   },

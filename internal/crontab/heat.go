@@ -68,9 +68,9 @@ const wideDays = 14
 func (t Timeline) WriteSVG(out io.Writer, zone *time.Location) error {
 	h := NewHeat(t, zone, false)
 	const height, left, top = 14, 40, 24
-	width, step, darkest, wide := 12, 14, 1.0, len(h.Days) <= wideDays
+	width, step, darkest, layout, wide := 12, 14, 1.0, time.DateOnly, len(h.Days) <= wideDays
 	if wide {
-		width, step, darkest = 72, 1, 0.6
+		width, step, darkest, layout = 72, 1, 0.6, "Mon 01-02"
 	}
 	size := fmt.Sprintf(`width="%d" height="%d"`, max(left+len(h.Days)*width+8, 320), top+24*height+24)
 	var text strings.Builder
@@ -84,7 +84,7 @@ func (t Timeline) WriteSVG(out io.Writer, zone *time.Location) error {
 	for i, d := range h.Days {
 		x := left + i*width
 		if i%step == 0 {
-			fmt.Fprintf(&text, `<text x="%d" y="%d">%s</text>`+"\n", x, top+24*height+14, d.Date.Format(time.DateOnly))
+			fmt.Fprintf(&text, `<text x="%d" y="%d">%s</text>`+"\n", x, top+24*height+14, d.Date.Format(layout))
 		}
 		for hour, runs := range d.Hours {
 			if runs == 0 {
