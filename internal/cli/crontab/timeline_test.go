@@ -96,8 +96,8 @@ func TestTimelinePicture(t *testing.T) {
 			cells++
 		}
 	}
-	if cells != 23 {
-		t.Errorf("%d hours of a day with 23 are drawn", cells)
+	if cells != 23 || !strings.Contains(out.String(), ">Sun 03-28</text>") || !strings.Contains(out.String(), ">4</text>") {
+		t.Errorf("%d hours of a day with 23 are drawn:\n%s", cells, out.String())
 	}
 }
 
