@@ -96,6 +96,7 @@ type configuration struct {
 	metav1.TypeMeta `json:",inline"`
 	VirtualMachines machinesFile `json:"virtualMachines"`
 	Clusters        clustersFile `json:"clusters"`
+	CronTabs        cronTabsFile `json:"crontabs"`
 	SnapshotStore   storeFile    `json:"snapshotStore"`
 	Access          accessFile   `json:"access"`
 	Metrics         metricsFile  `json:"metrics"`
@@ -132,6 +133,10 @@ type clustersFile struct {
 	RealNodes     *bool         `json:"realNodes"`
 	RKEConfigDirs *confine.Dirs `json:"rkeConfigDirs"`
 	RKETimeout    *duration     `json:"rkeTimeout"`
+}
+
+type cronTabsFile struct {
+	PingNetworks *[]string `json:"pingNetworks"`
 }
 
 type storeFile struct {
@@ -176,6 +181,7 @@ func (o *Options) configuration() *configuration {
 		Clusters: clustersFile{
 			AddressAllow: own(&o.ClusterAddresses), RealNodes: &o.ClusterRealNodes, RKEConfigDirs: own(&o.RKEConfigDirs), RKETimeout: (*duration)(&o.RKETimeout),
 		},
+		CronTabs:      cronTabsFile{PingNetworks: own(&o.PingNetworks)},
 		SnapshotStore: storeFile{Location: &o.SnapshotStore.Location, Credentials: &o.SnapshotStore.Credentials, CA: &o.SnapshotStore.CA},
 		Access:        accessFile{ServiceNamespace: &o.Access.ServiceNamespace},
 		Metrics:       metricsFile{CertDir: &o.Serving.CertDir, Profiling: &o.Serving.Profiling, Secure: &o.Serving.Secure},

@@ -75,7 +75,7 @@ var controllers = []Controller{
 		Resources:   []schema.GroupVersionResource{stablev1.SchemeGroupVersion.WithResource("crontabs")},
 		AddToScheme: stablev1.AddToScheme,
 		Permissions: permissionsOf(crontab.Name),
-		Add:         crontab.Add,
+		AddWith:     addCronTab,
 		Webhook:     validating(cronTabRules),
 		Cache:       crontab.Cache,
 	},
@@ -143,6 +143,15 @@ func validating[T client.Object](rules func(hook) admission.Rules[T]) func(hook)
 	return func(h hook) (http.Handler, error) {
 		return admission.Handler(h.scheme, rules(h), h.path, h.Logger.WithName("webhook"))
 	}
+}
+
+// addCronTab adds the controller of CronTabs.
+func addCronTab(mgr ctrl.Manager, options controller.Options, o *Options) error {
+	networks, err := parseNetworks(o.PingNetworks)
+	if err != nil {
+		return err
+	}
+	return crontab.Add(mgr, options, networks)
 }
 
 // cronTabRules returns the validation of CronTabs: by the controller, and by a dry run of the Job.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/confine"
+	"github.com/keelson-dev/keelson/internal/controller/crontab"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
@@ -68,6 +69,9 @@ type Options struct {
 
 	// PreflightTimeout limits the wait for the API server at the start.
 	PreflightTimeout time.Duration
+
+	// PingNetworks are networks, such as 10.0.0.0/8, that spec.ping of CronTabs can reach in addition to the public Internet.
+	PingNetworks []string
 
 	// StateDir is the directory for the machines and clusters of this host. It must outlive the manager. Empty: see Complete.
 	StateDir string
@@ -246,6 +250,9 @@ func (o *Options) validate(all []Controller) error {
 	}
 	if _, err := parseNetworks(o.ClusterAddresses); err != nil {
 		wrong("clusters.addressAllow", strings.Join(o.ClusterAddresses, ","), "%v", err)
+	}
+	if _, err := parseNetworks(o.PingNetworks); err != nil {
+		wrong(crontab.PingNetworksOption, strings.Join(o.PingNetworks, ","), "%v", err)
 	}
 	if err := o.SnapshotStore.Validate(); err != nil {
 		errs = append(errs, err)

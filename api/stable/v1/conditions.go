@@ -106,4 +106,7 @@ const (
 	// ReasonRunRequestReplaced: a run was requested before an earlier requested run could
 	// start. The earlier one will not start.
 	ReasonRunRequestReplaced = "RunRequestReplaced"
+	// ReasonPingFailed: a request to the URL of spec.ping failed, and is not retried. The
+	// message has the cause.
+	ReasonPingFailed = "PingFailed"
 )

@@ -249,6 +249,11 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:Minimum=0
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
 
+	// URL to request when runs start and end, for a service that reports silence. Each
+	// event of a run is sent at most once.
+	// +optional
+	Ping *Ping `json:"ping,omitempty"`
+
 	// Parameters of a run: environment variables of all its containers. Those of the
 	// template may refer to them.
 	// +optional

@@ -143,7 +143,7 @@ func (o *options) validate(given *pflag.FlagSet) error {
 func Defaults() manager.Options {
 	m := manager.NewOptions()
 	m.Machines.TrustUsers()
-	m.RKEConfigDirs, m.ClusterAddresses = confine.Anywhere, []string{"0.0.0.0/0"}
+	m.RKEConfigDirs, m.ClusterAddresses, m.PingNetworks = confine.Anywhere, []string{"0.0.0.0/0"}, []string{"0.0.0.0/0", "::/0"}
 	m.KubeBinary, m.NodePrograms, m.ClusterRealNodes = instance.KubeBinary, instance.NodePrograms, true
 	m.HealthAddress, m.MetricsAddress = manager.Off, manager.Off
 	// The API server is on this machine, so it can reach this process directly.

@@ -94,9 +94,10 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 	err = r.client.Create(limited, job, client.FieldOwner(kube.FieldManager))
 	cancel()
 	st.slowCreate = r.clock.Now().Sub(started.startTime) > slowThreshold
+	created := err == nil
 	if apierrors.IsAlreadyExists(err) {
 		job, err = r.findExisting(ctx, cronTab, s)
-	} else if err == nil {
+	} else if created {
 		r.status.Created()
 		if s.isScheduled() {
 			startLag.Observe(kube.Seconds(s.due, r.clock.Now()))
@@ -108,6 +109,9 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 	}
 	started.uid, started.resourceVersion = job.UID, job.ResourceVersion
 	st.confirmCreation(started)
+	if created {
+		r.pinger.add(newPings(cronTab, stablev1.PingStart, &started)...)
+	}
 	log.FromContext(ctx).V(1).Info("Created Job", "Job", s.name)
 	return &started, nil
 }

@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,31 +56,34 @@ type Reconciler struct {
 	slowCreates *semaphore.Weighted
 	activeSince func() time.Time
 	stuckAfter  time.Duration
+	pinger      *pinger
 }
 
 // NewReconciler returns a Reconciler. It reads from the cache of c, which needs the indexes of
-// Indexes, and from live where a stale read would be harmful.
-func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.Clock) *Reconciler {
+// Indexes, and from live where a stale read would be harmful. Pings reach the public Internet and pingNetworks.
+func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.Clock, pingNetworks []netip.Prefix) *Reconciler {
+	about := kube.NewRecorder(kind, recorder)
 	return &Reconciler{
 		client:      c,
 		live:        live,
 		status:      kube.NewStatusWriter(kind.Kind, c, clock),
-		events:      kube.NewRecorder(kind, recorder),
+		events:      about,
 		clock:       clock,
 		wakeups:     newWakeups(clock),
 		states:      newStateStore(),
 		slowCreates: semaphore.NewWeighted(maxSlowCreates),
 		activeSince: sync.OnceValue(clock.Now),
 		stuckAfter:  stuckAfter,
+		pinger:      newPinger(live, about, pingNetworks),
 	}
 }
 
-// Add adds the controller to a manager.
-func Add(mgr ctrl.Manager, options controller.Options) error {
+// Add adds the controller to a manager. pingNetworks are those that pings can reach besides the public Internet.
+func Add(mgr ctrl.Manager, options controller.Options, pingNetworks []netip.Prefix) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{}, pingNetworks)
 	watches := ctrl.NewControllerManagedBy(mgr).
 		Watches(&stablev1.CronTab{}, r.cronTabHandler()).
 		Watches(&batchv1.Job{}, r.jobHandler()).
@@ -90,7 +94,7 @@ func Add(mgr ctrl.Manager, options controller.Options) error {
 	if err := mgr.Add(exporter{mgr.GetClient()}); err != nil {
 		return fmt.Errorf("register the metrics of controller %s: %w", Name, err)
 	}
-	return nil
+	return mgr.Add(r.pinger)
 }
 
 // enqueueDue starts a goroutine that adds CronTabs to the queue when they are due.
@@ -142,8 +146,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		return kube.Later(), nil
 	}
 	r.observePods(ctx, cronTab, st, &seen, plan.now) // after the due run, because it asks the API server
-	status := summarize(cronTab, seen, plan, done, actErr)
-	return r.finish(ctx, cronTab, st, status, plan, done, actErr)
+	return r.finish(ctx, cronTab, st, seen, plan, done, actErr)
 }
 
 // reserve reserves one of the few workers for CronTabs with slow creations, if the plan starts a run of such a CronTab. It returns

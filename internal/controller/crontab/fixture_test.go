@@ -54,7 +54,7 @@ func startFixture(t *testing.T, api stories.API) *fixture {
 		Now:    time.Now().Truncate(time.Minute).Add(65 * time.Second),
 	})}
 	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*stablev1.CronTab] {
-		f.Reconciler = NewReconciler(cached, live, f.Recorder, f.Clock)
+		f.Reconciler = NewReconciler(cached, live, f.Recorder, f.Clock, nil)
 		f.stuckAfter = f.podWait
 		return f.Reconciler
 	}

@@ -171,7 +171,8 @@ func hasReadyReason(cronTab *stablev1.CronTab, reason string) bool {
 }
 
 // finish schedules the next reconcile, records events, and writes the status if it changed.
-func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *state, status stablev1.CronTabStatus, p plan, d actResult, actErr error) (reconcile.Result, error) {
+func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, p plan, d actResult, actErr error) (reconcile.Result, error) {
+	status := summarize(cronTab, seen, p, d, actErr)
 	was, is := kube.ConditionTransition(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionReady)
 	kube.LogReady(ctx, is)
 	outcome := kube.Outcome{Urgent: isUrgent(cronTab, status, p, was, is), Err: actErr, Acted: d.started != nil}
@@ -196,6 +197,7 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 	if written {
 		st.verifiedAt = p.now
 		st.lastWrite = &statusWrite{before: cronTab.ResourceVersion, after: after.ResourceVersion, status: status}
+		r.pinger.add(endPings(cronTab, seen.runs, seen.failure)...)
 		if was.Reason != is.Reason && is.Status == metav1.ConditionFalse {
 			r.events.Warning(cronTab, is.Reason, "Schedule", is.Message)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/driver/diskimage"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/egress"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
@@ -60,7 +61,7 @@ type download struct {
 
 func newImages(dir string, options Options) *images {
 	return &images{
-		dir: dir, client: addressFilter{options.ImageNetworks}.newClient(),
+		dir: dir, client: egress.Filter{Networks: options.ImageNetworks}.NewClient("virtualMachines.imageNetworks", stallTimeout),
 		limit: options.MaxImageBytes, timeout: cmp.Or(options.ImageTimeout, downloadTimeout), keep: options.ImageKeep,
 		downloads: map[source]*download{}, changed: make(chan struct{}),
 	}

@@ -1,4 +1,4 @@
-package qemu
+package egress
 
 import (
 	"context"
@@ -12,43 +12,23 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-
-	"github.com/keelson-dev/keelson/internal/egress"
+	"time"
 )
 
-// redirectLimit is the maximum number of redirects of a download.
+// redirectLimit is the maximum number of redirects of a request.
 const redirectLimit = 5
 
-// addressFilter allows downloads from the public Internet and from these networks. Otherwise users
-// could have the manager request what only its host can reach.
-type addressFilter struct{ networks []netip.Prefix }
+// ErrAddress means that the filter does not allow an address.
+var ErrAddress = errors.New("the address is not allowed")
 
-// errAddress means that downloads from an address are not allowed.
-var errAddress = errors.New("images are not downloaded from there")
-
-func (g addressFilter) allows(ip netip.Addr) bool {
-	return egress.Filter{Networks: g.networks}.Allows(ip)
-}
-
-// control checks the address of each connection before it is made, after name resolution: so it
-// covers redirects and names that change their address.
-func (g addressFilter) control(_ context.Context, _, address string, _ syscall.RawConn) error {
-	there, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("%w: %q is not an address", errAddress, address)
-	}
-	if !g.allows(there.Addr()) {
-		return fmt.Errorf("%w: %s is neither on the public Internet nor in virtualMachines.imageNetworks", errAddress, there.Addr().Unmap())
-	}
-	return nil
-}
-
-// newClient returns a client that applies the filter. A proxy from the environment resolves names
-// and decides itself.
-func (g addressFilter) newClient() *http.Client {
+// NewClient returns a client for URLs of users that applies the filter to the address of each connection: otherwise users
+// could have this process request what only its host can reach. option is the option with the networks, for errors; timeout
+// limits the time to connect, and then the time until a server responds. A proxy from the environment resolves names and decides
+// itself.
+func (f Filter) NewClient(option string, timeout time.Duration) *http.Client {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	guarded := &net.Dialer{Timeout: stallTimeout, ControlContext: g.control, Resolver: g.resolver()}
-	direct := &net.Dialer{Timeout: stallTimeout}
+	guarded := &net.Dialer{Timeout: timeout, ControlContext: f.control(option), Resolver: lookup}
+	direct := &net.Dialer{Timeout: timeout}
 	proxies := proxyAddresses(os.Getenv)
 	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if slices.Contains(proxies, address) {
@@ -56,7 +36,7 @@ func (g addressFilter) newClient() *http.Client {
 		}
 		return guarded.DialContext(ctx, network, address)
 	}
-	transport.ResponseHeaderTimeout = stallTimeout
+	transport.ResponseHeaderTimeout = timeout
 	// A few bytes must not expand to gigabytes on the disk.
 	transport.DisableCompression = true
 	return &http.Client{Transport: transport, CheckRedirect: checkRedirect}
@@ -65,7 +45,20 @@ func (g addressFilter) newClient() *http.Client {
 // lookup is the resolver; tests replace it.
 var lookup *net.Resolver
 
-func (addressFilter) resolver() *net.Resolver { return lookup }
+// control checks the address of each connection before it is made, after name resolution: so it
+// covers redirects and names that change their address.
+func (f Filter) control(option string) func(context.Context, string, string, syscall.RawConn) error {
+	return func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		there, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return fmt.Errorf("%w: %q is not an address", ErrAddress, address)
+		}
+		if !f.Allows(there.Addr()) {
+			return fmt.Errorf("%w: %s is neither on the public Internet nor in %s", ErrAddress, there.Addr().Unmap(), option)
+		}
+		return nil
+	}
+}
 
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	if len(via) > redirectLimit {

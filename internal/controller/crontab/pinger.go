@@ -1,0 +1,219 @@
+package crontab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/egress"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+const (
+	pingWorkers = 4
+	// maxPings limits the pings that wait to be sent, and maxPingsEach those of one CronTab, so that one with a slow server does not
+	// take the place of the others.
+	maxPings, maxPingsEach = 1000, 100
+	// pingAttempts are made with pauses of pingPause, twice that, four times that, and so on.
+	pingAttempts = 5
+	pingPause    = 4 * time.Second
+	// pingTimeout limits one attempt, and pingDrain the last ones when the manager stops.
+	pingTimeout = 10 * time.Second
+	pingDrain   = 3 * time.Second
+)
+
+// PingNetworksOption is the option with the networks that pings can reach besides the public Internet.
+const PingNetworksOption = "crontabs.pingNetworks"
+
+// pinger sends pings in the background, so that no run waits for them. It sends those of a CronTab one after another: the last one that
+// a server gets is about the last event.
+type pinger struct {
+	secrets client.Reader
+	events  *kube.Recorder
+	client  *http.Client
+	pause   time.Duration
+
+	mu sync.Mutex
+	// waiting has the pings of each CronTab by its UID, earliest first; total is their number.
+	waiting map[types.UID][]*ping
+	total   int
+	// queue has the CronTabs of waiting; nil before Start.
+	queue workqueue.TypedRateLimitingInterface[types.UID]
+}
+
+func newPinger(secrets client.Reader, events *kube.Recorder, networks []netip.Prefix) *pinger {
+	return &pinger{
+		secrets: secrets, events: events, client: egress.Filter{Networks: networks}.NewClient(PingNetworksOption, pingTimeout),
+		pause: pingPause, waiting: map[types.UID][]*ping{},
+	}
+}
+
+// add adds pings, or drops them if too many wait. It does not block.
+func (p *pinger) add(pings ...*ping) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, one := range pings {
+		uid := one.about.UID
+		if p.total >= maxPings || len(p.waiting[uid]) >= maxPingsEach {
+			pingsTotal.WithLabelValues(pingDropped).Inc()
+			continue
+		}
+		p.waiting[uid] = append(p.waiting[uid], one)
+		p.total++
+		if p.queue != nil && len(p.waiting[uid]) == 1 {
+			p.queue.Add(uid)
+		}
+	}
+}
+
+// Start implements manager.Runnable. When the manager stops, the pings that are due get one more attempt.
+func (p *pinger) Start(ctx context.Context) error {
+	p.mu.Lock()
+	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](p.pause, p.pause<<pingAttempts))
+	for uid := range p.waiting {
+		p.queue.Add(uid)
+	}
+	p.mu.Unlock()
+	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var workers sync.WaitGroup
+	for range pingWorkers {
+		workers.Go(func() {
+			for p.sendNext(sending) {
+			}
+		})
+	}
+	<-ctx.Done()
+	p.queue.ShutDown()
+	//nolint:forbidigo // clock: this is about the end of the process.
+	time.AfterFunc(pingDrain, cancel)
+	workers.Wait()
+	return nil
+}
+
+// sendNext sends the first ping of the next CronTab. It returns false after the queue was shut down and is empty.
+func (p *pinger) sendNext(ctx context.Context) bool {
+	uid, shutdown := p.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer p.queue.Done(uid)
+	p.mu.Lock()
+	one := p.waiting[uid][0]
+	p.mu.Unlock()
+	err := p.send(ctx, one)
+	attempts := p.queue.NumRequeues(uid) + 1
+	if err != nil && !errors.As(err, new(finalError)) && attempts < pingAttempts {
+		p.queue.AddRateLimited(uid)
+		return true
+	}
+	p.queue.Forget(uid)
+	if err == nil {
+		pingsTotal.WithLabelValues(pingSent).Inc()
+	} else {
+		pingsTotal.WithLabelValues(pingFailed).Inc()
+		p.events.Warning(one.about, stablev1.ReasonPingFailed, "Ping",
+			fmt.Sprintf("The ping for the event %s failed, attempts: %d. The last error: %s", one.body.Event, attempts, err))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.total--
+	if p.waiting[uid] = p.waiting[uid][1:]; len(p.waiting[uid]) == 0 {
+		delete(p.waiting, uid)
+	} else {
+		p.queue.Add(uid)
+	}
+	return true
+}
+
+// finalError is an error that another attempt would not change.
+type finalError string
+
+func (e finalError) Error() string { return string(e) }
+
+// send makes one attempt. Its errors have no part of the URL.
+func (p *pinger) send(ctx context.Context, one *ping) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	check, field, err := p.url(ctx, one)
+	if err != nil {
+		return err
+	}
+	u, err := pingURL(check, one)
+	if err != nil {
+		return finalError(fmt.Sprintf("%s: %s. Correct it", field, err))
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(mustMarshal(one.body)))
+	if err != nil {
+		return finalError(fmt.Sprintf("%s: %s. Correct it", field, errPingURL))
+	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("User-Agent", "keelson")
+	response, err := p.client.Do(request)
+	if err != nil {
+		return withoutURL(err)
+	}
+	_ = response.Body.Close() // the status says it all
+	answer := fmt.Sprintf("the server answered %d %s", response.StatusCode, http.StatusText(response.StatusCode))
+	switch code := response.StatusCode; {
+	case code < 300:
+		return nil
+	case code == http.StatusTooManyRequests || code >= 500:
+		return errors.New(answer)
+	default:
+		return finalError(fmt.Sprintf("%s. Check the URL in %s", answer, field))
+	}
+}
+
+// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
+
+// url returns the URL of the check of a ping, and the field that it comes from.
+func (p *pinger) url(ctx context.Context, one *ping) (check, field string, err error) {
+	ref := one.target.SecretRef
+	if ref == nil {
+		return one.target.URL, "spec.ping.url", nil
+	}
+	secret := &corev1.Secret{}
+	err = p.secrets.Get(ctx, client.ObjectKey{Namespace: one.about.Namespace, Name: ref.Name}, secret)
+	value, found := secret.Data[ref.Key]
+	switch {
+	case apierrors.IsNotFound(err), err == nil && !found:
+		return "", "", finalError(fmt.Sprintf("the Secret %q of spec.ping.secretRef does not exist, or has no key %q. Create it", ref.Name, ref.Key))
+	case err != nil:
+		return "", "", fmt.Errorf("read the Secret %q of spec.ping.secretRef: %s", ref.Name, kube.APIWords(err))
+	}
+	return strings.TrimSpace(string(value)), fmt.Sprintf("the key %q of the Secret %q", ref.Key, ref.Name), nil
+}
+
+// withoutURL returns the error of a request without the URL and its host, which may be secret.
+func withoutURL(err error) error {
+	failed := &url.Error{}
+	if !errors.As(err, &failed) {
+		return err
+	}
+	text := failed.Err.Error()
+	if u, err := url.Parse(failed.URL); err == nil && u.Hostname() != "" {
+		text = strings.ReplaceAll(text, u.Hostname(), "<host>")
+	}
+	switch {
+	case errors.Is(err, egress.ErrAddress):
+		return finalError(text)
+	case failed.Timeout():
+		return fmt.Errorf("the server did not answer within %s", pingTimeout)
+	}
+	return errors.New(text)
+}
