@@ -218,6 +218,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationstablev1.JobTemplateApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("Parameter"):
 		return &applyconfigurationstablev1.ParameterApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("Ping"):
+		return &applyconfigurationstablev1.PingApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("PingSecret"):
+		return &applyconfigurationstablev1.PingSecretApplyConfiguration{}
 
 	}
 	return nil

@@ -84,6 +84,12 @@
   verbs:
   - list
 - apiGroups:
+  - ""
+  resources:
+  - secrets
+  verbs:
+  - get
+- apiGroups:
   - batch
   resources:
   - jobs

@@ -699,6 +699,9 @@ var schemaYAML = typed.YAMLObject(`types:
           elementRelationship: associative
           keys:
           - name
+    - name: ping
+      type:
+        namedType: com.github.keelson-dev.keelson.api.stable.v1.Ping
     - name: resumeRequestedAt
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
@@ -1061,6 +1064,31 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: required
       type:
         scalar: boolean
+- name: com.github.keelson-dev.keelson.api.stable.v1.Ping
+  map:
+    fields:
+    - name: "on"
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: secretRef
+      type:
+        namedType: com.github.keelson-dev.keelson.api.stable.v1.PingSecret
+    - name: url
+      type:
+        scalar: string
+- name: com.github.keelson-dev.keelson.api.stable.v1.PingSecret
+  map:
+    fields:
+    - name: key
+      type:
+        scalar: string
+    - name: name
+      type:
+        scalar: string
+      default: ""
 - name: com.github.keelson-dev.keelson.api.virtualmachine.v1alpha1.CDROM
   map:
     fields:

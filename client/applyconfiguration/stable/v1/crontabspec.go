@@ -87,6 +87,9 @@ type CronTabSpecApplyConfiguration struct {
 	SuccessfulJobsHistoryLimit *int32 `json:"successfulJobsHistoryLimit,omitempty"`
 	// Number of failed Jobs to keep; older ones are deleted.
 	FailedJobsHistoryLimit *int32 `json:"failedJobsHistoryLimit,omitempty"`
+	// URL to request when runs start and end, for a service that reports silence. Each
+	// event of a run is sent at most once.
+	Ping *PingApplyConfiguration `json:"ping,omitempty"`
 	// Parameters of a run: environment variables of all its containers. Those of the
 	// template may refer to them.
 	Parameters []ParameterApplyConfiguration `json:"parameters,omitempty"`
@@ -278,6 +281,14 @@ func (b *CronTabSpecApplyConfiguration) WithSuccessfulJobsHistoryLimit(value int
 // If called multiple times, the FailedJobsHistoryLimit field is set to the value of the last call.
 func (b *CronTabSpecApplyConfiguration) WithFailedJobsHistoryLimit(value int32) *CronTabSpecApplyConfiguration {
 	b.FailedJobsHistoryLimit = &value
+	return b
+}
+
+// WithPing sets the Ping field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Ping field is set to the value of the last call.
+func (b *CronTabSpecApplyConfiguration) WithPing(value *PingApplyConfiguration) *CronTabSpecApplyConfiguration {
+	b.Ping = value
 	return b
 }
 
