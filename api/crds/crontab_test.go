@@ -54,6 +54,9 @@ func TestCronTabAccepted(t *testing.T) {
 		{"parameters", "", `{"schedule":"@daily","parameters":[{"name":"region","default":"us","enum":["us","eu"]},{"name":"_Note2","description":"why"}],` + shortTemplate + `}`},
 		{"a run with values", "", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"region":"eu","ticket":"a=b"},"parameters":[{"name":"region","enum":["","eu"]},{"name":"ticket","required":true}],` + shortTemplate + `}`},
 		{"a backfill", "", `{"schedule":"@daily","backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"},` + shortTemplate + `}`},
+		{"a ping", "", `{"ping":{"url":"https://hc.example:8000/check/1@2?create=1","on":["Failure"]}}`},
+		{"a ping to an address", "", `{"ping":{"url":"http://[::1]:8000"}}`},
+		{"a ping with a Secret", "", `{"ping":{"secretRef":{"name":"check"}}}`},
 		{"everything", "", `{"schedule":"H H(0-5) * * MON-FRI","timeZone":"America/Argentina/Buenos_Aires","daylightSaving":"Literal","jitter":"30s",` +
 			`"notBefore":"2026-01-01T00:00:00Z","notAfter":"2027-01-01T00:00:00Z","excludeDates":["2026-12-24/2027-01-01","2026-02-28"],"suspend":true,` +
 			`"startingDeadlineSeconds":10,"missedRuns":"All","maxMissedRuns":100,"concurrencyPolicy":"Queue","maxConcurrency":2,` +
@@ -129,6 +132,16 @@ func TestCronTabRefused(t *testing.T) {
 		{"a value that is not allowed", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":"c"},"parameters":[{"name":"a","default":"b","enum":["b"]}]}`, "spec.runParameters", "one of the enum"},
 		{"a run without a value", `{"runRequestedAt":"2026-01-01T00:00:00Z","parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
 		{"a run with an empty value", `{"runRequestedAt":"2026-01-01T00:00:00Z","runParameters":{"a":""},"parameters":[{"name":"a","required":true}]}`, "spec.runParameters", "a value for each required parameter"},
+		{"a ping to nowhere", `{"ping":{}}`, "spec.ping", "set either url or secretRef"},
+		{"a ping to both", `{"ping":{"url":"https://hc.example","secretRef":{"name":"check"}}}`, "spec.ping", "set either url or secretRef"},
+		{"a ping without a scheme", `{"ping":{"url":"hc.example/check"}}`, "spec.ping.url", "must be an http or https URL"},
+		{"a ping with another scheme", `{"ping":{"url":"file:///etc/passwd"}}`, "spec.ping.url", "must be an http or https URL"},
+		{"a ping without a host", `{"ping":{"url":"https:///check"}}`, "spec.ping.url", "must be an http or https URL"},
+		{"a ping with a password", `{"ping":{"url":"https://user:password@hc.example/check"}}`, "spec.ping.url", "must not have a user name or password"},
+		{"a ping to a long URL", `{"ping":{"url":"https://hc.example/` + strings.Repeat("a", 2048) + `"}}`, "spec.ping.url", "may not be more than 2048"},
+		{"a ping for an unknown event", `{"ping":{"url":"https://hc.example","on":["End"]}}`, "spec.ping.on[0]", "supported values"},
+		{"a ping for no event", `{"ping":{"url":"https://hc.example","on":[]}}`, "spec.ping.on", "at least 1"},
+		{"a ping with a Secret without a name", `{"ping":{"secretRef":{"key":"url"}}}`, "spec.ping.secretRef.name", "Required"},
 		{"a backfill that runs backwards", `{"schedule":"@daily","backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-02T00:00:00Z","to":"2026-01-01T00:00:00Z"},` + shortTemplate + `}`, "spec.backfill.to", "must not be before from"},
 		{"a backfill of nothing", `{"backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"},` + shortTemplate + `}`, "spec.backfill", "needs a schedule"},
 		{"a backfill with Replace", `{"schedule":"@daily","concurrencyPolicy":"Replace","backfill":{"requestedAt":"2026-01-03T00:00:00Z","from":"2026-01-01T00:00:00Z","to":"2026-01-02T00:00:00Z"},` + shortTemplate + `}`, "spec.backfill", "cannot be combined with concurrencyPolicy Replace"},

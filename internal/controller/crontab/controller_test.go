@@ -15,7 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -128,7 +130,8 @@ func TestMemoryPerCronTab(t *testing.T) {
 func (f *fixture) runManager() *harness.Requests {
 	f.Helper()
 	f.Clock.SetTime(time.Now()) // as that of the manager, which would wait for a later end of a Job
-	return harness.RunManager(f.T, env.Config(f), f.Client.Scheme(), f.Namespace, Add, Cache)
+	add := func(mgr ctrl.Manager, options controller.Options) error { return Add(mgr, options, nil) }
+	return harness.RunManager(f.T, env.Config(f), f.Client.Scheme(), f.Namespace, add, Cache)
 }
 
 // createNamed creates a CronTab without waiting.

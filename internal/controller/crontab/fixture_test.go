@@ -36,6 +36,8 @@ type fixture struct {
 	runs  *creationCounter
 	// keepsJobs means that Step does not delete recorded Jobs.
 	keepsJobs bool
+	// pingers are those of all processes. None of them sends.
+	pingers []*pinger
 }
 
 // newFixture returns a fixture in its own namespace; tests run in parallel. Its clock starts five
@@ -56,6 +58,7 @@ func startFixture(t *testing.T, api stories.API) *fixture {
 	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*stablev1.CronTab] {
 		f.Reconciler = NewReconciler(cached, live, f.Recorder, f.Clock, nil)
 		f.stuckAfter = f.podWait
+		f.pingers = append(f.pingers, f.pinger)
 		return f.Reconciler
 	}
 	f.Restart()
