@@ -168,9 +168,10 @@ func TestValidate(t *testing.T) {
 		{
 			name: "directories and networks that are none", change: func(o *Options) {
 				o.RKEConfigDirs, o.Machines.ImageDirs, o.Machines.ImageNetworks = confine.Dirs{"etc"}, confine.Dirs{"/a", "../b"}, []string{"10.0.0.1"}
+				o.PingNetworks = []string{"localhost"}
 			},
 			want: []string{
-				`clusters.rkeConfigDirs: etc: "etc" is no absolute path`, `virtualMachines.imageDirs: /a,../b: "../b" is no absolute path`,
+				`clusters.rkeConfigDirs: etc: "etc" is no absolute path`, `crontabs.pingNetworks: localhost: "localhost" is not a network such as`, `virtualMachines.imageDirs: /a,../b: "../b" is no absolute path`,
 				`virtualMachines.imageNetworks: 10.0.0.1: "10.0.0.1" is not a network such as`,
 			},
 		},
