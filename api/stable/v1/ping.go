@@ -39,7 +39,7 @@ type Ping struct {
 	// +kubebuilder:default={Start,Success,Failure}
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=3
-	On []PingEvent `json:"on,omitempty"`
+	Events []PingEvent `json:"events,omitempty"`
 }
 
 // PingSecret is a key of a Secret.

@@ -401,8 +401,8 @@ func (in *Ping) DeepCopyInto(out *Ping) {
 		*out = new(PingSecret)
 		**out = **in
 	}
-	if in.On != nil {
-		in, out := &in.On, &out.On
+	if in.Events != nil {
+		in, out := &in.Events, &out.Events
 		*out = make([]PingEvent, len(*in))
 		copy(*out, *in)
 	}

@@ -1067,7 +1067,7 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.keelson-dev.keelson.api.stable.v1.Ping
   map:
     fields:
-    - name: "on"
+    - name: events
       type:
         list:
           elementType:

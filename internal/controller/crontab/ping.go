@@ -36,7 +36,7 @@ type pingBody struct {
 // newPings returns the ping for an event of a run; none if spec.ping does not ask for it.
 func newPings(cronTab *stablev1.CronTab, event stablev1.PingEvent, r *run) []*ping {
 	target := cronTab.Spec.Ping
-	if target == nil || !slices.Contains(target.On, event) {
+	if target == nil || !slices.Contains(target.Events, event) {
 		return nil
 	}
 	return []*ping{{

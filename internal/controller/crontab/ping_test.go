@@ -18,7 +18,7 @@ import (
 )
 
 func withPing(c *stablev1.CronTab) {
-	c.Spec.Ping = &stablev1.Ping{URL: "https://hc.example/check", On: []stablev1.PingEvent{stablev1.PingStart, stablev1.PingSuccess, stablev1.PingFailure}}
+	c.Spec.Ping = &stablev1.Ping{URL: "https://hc.example/check", Events: []stablev1.PingEvent{stablev1.PingStart, stablev1.PingSuccess, stablev1.PingFailure}}
 }
 
 func TestPingURL(t *testing.T) {
@@ -115,7 +115,7 @@ func TestEndPings(t *testing.T) {
 			if diff := cmp.Diff(test.want, describe(endPings(cronTab, runs, f))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			cronTab.Spec.Ping.On = []stablev1.PingEvent{stablev1.PingStart}
+			cronTab.Spec.Ping.Events = []stablev1.PingEvent{stablev1.PingStart}
 			if got := endPings(cronTab, runs, f); got != nil {
 				t.Errorf("without the events of ends: %v", describe(got))
 			}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -206,6 +207,9 @@ func withoutURL(err error) error {
 		return err
 	}
 	text := failed.Err.Error()
+	if connecting := (*net.OpError)(nil); errors.As(err, &connecting) {
+		text = connecting.Err.Error()
+	}
 	if u, err := url.Parse(failed.URL); err == nil && u.Hostname() != "" {
 		text = strings.ReplaceAll(text, u.Hostname(), "<host>")
 	}

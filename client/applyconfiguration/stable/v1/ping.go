@@ -19,7 +19,7 @@ type PingApplyConfiguration struct {
 	// A Secret with the URL, in the namespace of the CronTab. It is read for each request.
 	SecretRef *PingSecretApplyConfiguration `json:"secretRef,omitempty"`
 	// The events that are sent.
-	On []stablev1.PingEvent `json:"on,omitempty"`
+	Events []stablev1.PingEvent `json:"events,omitempty"`
 }
 
 // PingApplyConfiguration constructs a declarative configuration of the Ping type for use with
@@ -44,12 +44,12 @@ func (b *PingApplyConfiguration) WithSecretRef(value *PingSecretApplyConfigurati
 	return b
 }
 
-// WithOn adds the given value to the On field in the declarative configuration
+// WithEvents adds the given value to the Events field in the declarative configuration
 // and returns the receiver, so that objects can be build by chaining "With" function invocations.
-// If called multiple times, values provided by each call will be appended to the On field.
-func (b *PingApplyConfiguration) WithOn(values ...stablev1.PingEvent) *PingApplyConfiguration {
+// If called multiple times, values provided by each call will be appended to the Events field.
+func (b *PingApplyConfiguration) WithEvents(values ...stablev1.PingEvent) *PingApplyConfiguration {
 	for i := range values {
-		b.On = append(b.On, values[i])
+		b.Events = append(b.Events, values[i])
 	}
 	return b
 }
