@@ -248,12 +248,7 @@ func (o *Options) validate(all []Controller) error {
 	if err := o.RKEConfigDirs.Validate(); err != nil {
 		wrong("clusters.rkeConfigDirs", strings.Join(o.RKEConfigDirs, ","), "%v", err)
 	}
-	if _, err := parseNetworks(o.ClusterAddresses); err != nil {
-		wrong("clusters.addressAllow", strings.Join(o.ClusterAddresses, ","), "%v", err)
-	}
-	if _, err := parseNetworks(o.PingNetworks); err != nil {
-		wrong(crontab.PingNetworksOption, strings.Join(o.PingNetworks, ","), "%v", err)
-	}
+	o.validateNetworks(wrong)
 	if err := o.SnapshotStore.Validate(); err != nil {
 		errs = append(errs, err)
 	}
@@ -271,6 +266,14 @@ func (o *Options) validate(all []Controller) error {
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+func (o *Options) validateNetworks(wrong func(option string, value any, why string, args ...any)) {
+	for option, networks := range map[string][]string{"clusters.addressAllow": o.ClusterAddresses, crontab.PingNetworksOption: o.PingNetworks} {
+		if _, err := parseNetworks(networks); err != nil {
+			wrong(option, strings.Join(networks, ","), "%v", err)
+		}
+	}
 }
 
 // described returns what comes before the value of an option in an error: its flag, or its field in the configuration.
