@@ -30,6 +30,7 @@ var typedBy = map[string]string{
 	"cluster-snapshots.md":         "TestLongClusterPage",
 	"cluster-stop.md":              "TestLongClusterPage",
 	"cluster-upgrade.md":           "TestLongClusterPage",
+	"crontab-after.md":             "TestCronTabPage",
 	"crontab-tasks.md":             "TestCronTabPage",
 	"crontab.md":                   "TestCronTabPage",
 	"crontab-schedules.md":         "TestSchedulesPage",

@@ -222,6 +222,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationstablev1.PingApplyConfiguration{}
 	case stablev1.SchemeGroupVersion.WithKind("PingSecret"):
 		return &applyconfigurationstablev1.PingSecretApplyConfiguration{}
+	case stablev1.SchemeGroupVersion.WithKind("Predecessor"):
+		return &applyconfigurationstablev1.PredecessorApplyConfiguration{}
 
 	}
 	return nil

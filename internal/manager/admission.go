@@ -83,7 +83,7 @@ func newWebhookMux(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected [
 		var handler http.Handler
 		if slices.ContainsFunc(selected, func(s Controller) bool { return s.Name == c.Name }) {
 			names = append(names, name)
-			handler, err = c.Webhook(hook{Options: o, scheme: m.GetScheme(), path: path, dryRun: dryRun})
+			handler, err = c.Webhook(hook{Options: o, scheme: m.GetScheme(), path: path, dryRun: dryRun, live: m.GetAPIReader()})
 		} else {
 			handler, err = admission.NoObjection(path, o.Logger.WithName("webhook"))
 		}

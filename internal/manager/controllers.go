@@ -136,6 +136,8 @@ type hook struct {
 	path string
 	// dryRun is a client for dry-run writes.
 	dryRun client.Writer
+	// live reads from the API server.
+	live client.Reader
 }
 
 // validating returns the handler that applies rules.
@@ -157,7 +159,7 @@ func addCronTab(mgr ctrl.Manager, options controller.Options, o *Options) error 
 // cronTabRules returns the validation of CronTabs: by the controller, and by a dry run of the Job.
 func cronTabRules(h hook) admission.Rules[*stablev1.CronTab] {
 	return admission.Rules[*stablev1.CronTab]{
-		Errors: crontab.Validate, Changes: crontab.ValidateChange, Warnings: crontab.Warnings, Trial: crontab.NewTrial(h.dryRun, clock.RealClock{}),
+		Errors: crontab.Validate, Changes: crontab.ValidateChange, Warnings: crontab.Warnings, Trial: crontab.NewTrial(h.dryRun, h.live, clock.RealClock{}),
 	}
 }
 

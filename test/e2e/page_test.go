@@ -28,7 +28,9 @@ func TestFooPage(t *testing.T) { followPage(t, "foo.md") }
 
 func TestSampleResourcePage(t *testing.T) { followPage(t, "sampleresource.md") }
 
-func TestCronTabPage(t *testing.T) { followPage(t, "crontab.md", "crontab-tasks.md") }
+func TestCronTabPage(t *testing.T) {
+	followPage(t, "crontab.md", "crontab-after.md", "crontab-tasks.md")
+}
 
 func TestSchedulesPage(t *testing.T) { followPage(t, "crontab-schedules.md") }
 

@@ -8,6 +8,10 @@ const RunRequestedAtAnnotation = "crontab.stable.example.com/run-requested-at"
 // spec.backfill.requestedAt that requested it.
 const BackfillRequestedAtAnnotation = "crontab.stable.example.com/backfill-requested-at"
 
+// FollowsAnnotation of a Job has the UIDs of the Jobs of the CronTabs in spec.after that
+// its run follows, separated by commas.
+const FollowsAnnotation = "crontab.stable.example.com/follows"
+
 // ParametersAnnotation of a Job has the values of spec.parameters in its run, as JSON.
 const ParametersAnnotation = "crontab.stable.example.com/parameters"
 
@@ -44,6 +48,10 @@ const (
 	// ReasonNoSchedule: there is no schedule. With a jobTemplate the CronTab is Ready
 	// and runs on demand; without, it is not.
 	ReasonNoSchedule = "NoSchedule"
+	// ReasonPredecessorNotFound: a CronTab in spec.after does not exist.
+	ReasonPredecessorNotFound = "PredecessorNotFound"
+	// ReasonCircular: a CronTab in spec.after runs after this one.
+	ReasonCircular = "Circular"
 	// ReasonTooManyMissedRuns: Ready; more runs were missed than spec.maxMissedRuns, or
 	// more are due than can be queued. Only the latest are started.
 	ReasonTooManyMissedRuns = "TooManyMissedRuns"

@@ -3,6 +3,7 @@ package v1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	commonv1 "github.com/keelson-dev/keelson/api/common/v1"
 )
@@ -26,10 +27,14 @@ import (
 // +kubebuilder:printcolumn:name="Reason",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,description="Reason of the condition Ready"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 52",message="metadata.name must have at most 52 characters, because the names of the Jobs begin with it"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.schedule) || !has(self.spec.schedules)",fieldPath=".spec.schedules",message="set either schedule or schedules, not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.after) || !has(self.spec.schedule) && !has(self.spec.schedules)",fieldPath=".spec.after",message="set either a schedule or after, not both"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.after) || self.spec.after.all(a, a.crontab != self.metadata.name)",fieldPath=".spec.after",message="a CronTab cannot run after itself"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.after) || has(self.spec.jobTemplate)",fieldPath=".spec.jobTemplate",message="after needs a jobTemplate: a JobTemplateSpec as in a CronJob, or the spec of a pod"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.after) || !has(self.spec.startingDeadlineSeconds)",fieldPath=".spec.startingDeadlineSeconds",message="cannot be combined with after: the run starts when the others have ended"
 // +kubebuilder:validation:XValidation:rule="has(self.spec.jobTemplate) || !has(self.spec.schedule) && !has(self.spec.schedules)",fieldPath=".spec.jobTemplate",message="a schedule needs a jobTemplate: a JobTemplateSpec as in a CronJob, or the spec of a pod"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.maxConcurrency) || !has(self.spec.concurrencyPolicy) || self.spec.concurrencyPolicy != 'Replace'",fieldPath=".spec.maxConcurrency",message="cannot be combined with concurrencyPolicy Replace, which has one run at a time"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.notBefore) || !has(self.spec.notAfter) || self.spec.notBefore <= self.spec.notAfter",fieldPath=".spec.notAfter",message="must not be before notBefore"
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.parameters) || !has(self.spec.schedule) && !has(self.spec.schedules) || self.spec.parameters.all(p, !has(p.required) || !p.required)",fieldPath=".spec.parameters",message="scheduled runs have the defaults, so no parameter can be required beside a schedule: give it a default instead"
+// +kubebuilder:validation:XValidation:rule="!has(self.spec.parameters) || !has(self.spec.schedule) && !has(self.spec.schedules) && !has(self.spec.after) || self.spec.parameters.all(p, !has(p.required) || !p.required)",fieldPath=".spec.parameters",message="runs that are not on demand have the defaults, so no parameter can be required beside a schedule or after: give it a default instead"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.runRequestedAt) || has(self.status) && has(self.status.lastRunRequestedAt) && (self.spec.runRequestedAt - self.status.lastRunRequestedAt).getSeconds() == 0 || !has(self.spec.runParameters) || self.spec.runParameters.all(k, has(self.spec.parameters) && self.spec.parameters.exists(p, p.name == k && (!has(p.enum) || self.spec.runParameters[k] in p.enum)))",fieldPath=".spec.runParameters",message="each name must be one of spec.parameters, and each value one of the enum of that parameter"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.runRequestedAt) || has(self.status) && has(self.status.lastRunRequestedAt) && (self.spec.runRequestedAt - self.status.lastRunRequestedAt).getSeconds() == 0 || !has(self.spec.parameters) || self.spec.parameters.all(p, !has(p.required) || !p.required || has(self.spec.runParameters) && p.name in self.spec.runParameters && self.spec.runParameters[p.name] != '')",fieldPath=".spec.runParameters",message="a run on demand needs a value for each required parameter of spec.parameters"
 // +kubebuilder:validation:XValidation:rule="!has(self.spec.backfill) || has(self.spec.schedule) || has(self.spec.schedules)",fieldPath=".spec.backfill",message="needs a schedule"
@@ -128,6 +133,16 @@ type CronTabSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=32
 	Schedules []Schedule `json:"schedules,omitempty"`
+
+	// Other CronTabs of the namespace, instead of a schedule. A run starts for each time for
+	// which all of them have run and ended as their conditions say, whether by schedule, on
+	// demand or in a backfill.
+	// +optional
+	// +listType=map
+	// +listMapKey=crontab
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	After []Predecessor `json:"after,omitempty"`
 
 	// Time zone of schedules and dates, a name of the IANA database such as
 	// Europe/Berlin. The default is UTC.
@@ -320,6 +335,12 @@ type CronTabStatus struct {
 	// queuedTimes, or were missed.
 	// +optional
 	ScheduledUntil *metav1.Time `json:"scheduledUntil,omitempty"`
+
+	// UIDs of the Jobs of the CronTabs in spec.after that were processed: the run that
+	// follows them was queued, or there is none.
+	// +optional
+	// +listType=set
+	FollowedJobs []types.UID `json:"followedJobs,omitempty"`
 
 	// Hash of the fields of the spec that determine the scheduled times. If they change,
 	// scheduledUntil becomes the time of the change.

@@ -652,6 +652,14 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.keelson-dev.keelson.api.stable.v1.CronTabSpec
   map:
     fields:
+    - name: after
+      type:
+        list:
+          elementType:
+            namedType: com.github.keelson-dev.keelson.api.stable.v1.Predecessor
+          elementRelationship: associative
+          keys:
+          - crontab
     - name: backfill
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.Backfill
@@ -760,6 +768,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: failureStreak
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.FailureStreak
+    - name: followedJobs
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
     - name: lastRun
       type:
         namedType: com.github.keelson-dev.keelson.api.stable.v1.FinishedRun
@@ -1086,6 +1100,16 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     - name: name
+      type:
+        scalar: string
+      default: ""
+- name: com.github.keelson-dev.keelson.api.stable.v1.Predecessor
+  map:
+    fields:
+    - name: condition
+      type:
+        scalar: string
+    - name: crontab
       type:
         scalar: string
       default: ""

@@ -66,13 +66,14 @@ const (
 	bySchedule = "Schedule"
 	onDemand   = "OnDemand"
 	byBackfill = "Backfill"
+	after      = "After"
 )
 
 // pastRun is a run whose Job exists.
 type pastRun struct {
 	// Time is the scheduled time, or that of the request.
 	Time time.Time `json:"time"`
-	// StartedBy is Schedule, OnDemand or Backfill.
+	// StartedBy is Schedule, OnDemand, Backfill, or After: the end of other CronTabs.
 	StartedBy string `json:"startedBy"`
 	Job       string `json:"job"`
 	// StartTime is when the Job was created.
@@ -133,6 +134,8 @@ func pastRunOf(job *batchv1.Job) pastRun {
 		run.StartedBy, at = onDemand, requested
 	} else if _, found := job.Annotations[stablev1.BackfillRequestedAtAnnotation]; found {
 		run.StartedBy = byBackfill
+	} else if _, found := job.Annotations[stablev1.FollowsAnnotation]; found {
+		run.StartedBy = after
 	}
 	run.Time, _ = time.Parse(time.RFC3339, at)                                                  // zero if somebody has changed it
 	_ = json.Unmarshal([]byte(job.Annotations[stablev1.ParametersAnnotation]), &run.Parameters) // the same
@@ -160,7 +163,7 @@ func printHistory(out io.Writer, runs []pastRun, now time.Time) error {
 	table := object.NewTable(out, "TIME", "STARTED BY", "LAG", "DURATION", "RESULT", "EXIT CODE", "ATTEMPTS", "PARAMETERS", "JOB")
 	for _, run := range runs {
 		lag, exitCode, parameters := "", "", []string{}
-		if run.StartedBy != byBackfill && !run.Time.IsZero() {
+		if run.StartedBy != byBackfill && run.StartedBy != after && !run.Time.IsZero() {
 			lag = duration.HumanDuration(max(run.StartTime.Sub(run.Time), 0))
 		}
 		if run.ExitCode != nil {

@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -88,7 +91,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 		return nil, err
 	}
 	job := newJob(cronTab, template, s, seen.zone())
-	started := run{name: s.name, at: s.at, manual: s.manual, backfill: s.backfill, phase: active, startTime: r.clock.Now()}
+	started := run{name: s.name, at: s.at, manual: s.manual, backfill: s.backfill, follows: s.follows, phase: active, startTime: r.clock.Now()}
 	st.expectCreation(started)
 	limited, cancel := context.WithTimeout(ctx, createTimeout)
 	err = r.client.Create(limited, job, client.FieldOwner(kube.FieldManager))
@@ -99,7 +102,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 		job, err = r.findExisting(ctx, cronTab, s)
 	} else if created {
 		r.status.Created()
-		if s.isScheduled() {
+		if s.isScheduled() && len(s.follows) == 0 {
 			startLag.Observe(kube.Seconds(s.due, r.clock.Now()))
 		}
 	}
@@ -133,7 +136,7 @@ func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab
 	switch {
 	case !metav1.IsControlledBy(job, cronTab) || found.manual != s.manual || !found.at.Equal(s.at):
 		return nil, kube.ErrNotOwned
-	case !found.backfill.Equal(s.backfill):
+	case !found.backfill.Equal(s.backfill) || !slices.Equal(found.follows, s.follows):
 		// The cache does not have it yet.
 		return nil, kube.ErrStale
 	}
@@ -169,6 +172,7 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	delete(job.Annotations, stablev1.TTLAnnotation)
 	delete(job.Annotations, stablev1.ParametersAnnotation)
 	delete(job.Annotations, stablev1.BackfillRequestedAtAnnotation)
+	delete(job.Annotations, stablev1.FollowsAnnotation)
 	scheduled := s.at.In(zone).Format(time.RFC3339)
 	job.Annotations[batchv1.CronJobScheduledTimestampAnnotation] = scheduled
 	pod := &job.Spec.Template
@@ -181,6 +185,9 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	if !s.backfill.IsZero() {
 		job.Annotations[stablev1.BackfillRequestedAtAnnotation] = formatRequest(s.backfill)
 	}
+	if len(s.follows) > 0 {
+		job.Annotations[stablev1.FollowsAnnotation] = joinUIDs(s.follows)
+	}
 	if s.values != nil {
 		job.Annotations[stablev1.ParametersAnnotation] = string(mustMarshal(s.values))
 		s.values.AddTo(&pod.Spec)
@@ -191,6 +198,15 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 		job.Spec.TTLSecondsAfterFinished = nil
 	}
 	return job
+}
+
+// joinUIDs returns UIDs in the format of FollowsAnnotation.
+func joinUIDs(uids []types.UID) string {
+	texts := make([]string, len(uids))
+	for i, uid := range uids {
+		texts[i] = string(uid)
+	}
+	return strings.Join(texts, ",")
 }
 
 // jobTemplate returns a copy of the template of a CronTab, or nil if it has none.

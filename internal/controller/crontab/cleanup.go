@@ -38,7 +38,7 @@ const (
 func (p *plan) selectCleanup(cronTab *stablev1.CronTab, seen observation) {
 	isUncounted := !p.progress.streak.equal(seen.recorded.streak)
 	isOpen := func(r run) bool {
-		return r.deleting || isUncounted || !seen.isRecorded(cronTab, r) || p.concernsBackfill(seen, r)
+		return r.deleting || isUncounted || !seen.isRecorded(cronTab, r) || p.concernsBackfill(seen, r) || seen.isAwaited(r)
 	}
 	counts := cronTab.Spec.SuspendAfterFailures != nil
 	for _, r := range seen.runs {
@@ -78,6 +78,10 @@ func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
 	if r.manual {
 		// After a newer request, this one is not started again.
 		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(requests.At(cronTab.Spec.RunRequestedAt))
+	}
+	if len(r.follows) > 0 {
+		_, ended := o.turnAt(r.at)
+		return isSubset(uidsOf(ended), o.recorded.followed) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
 	}
 	return !r.at.After(o.recorded.decidedUntil) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
 }

@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/setup"
 )
@@ -132,6 +133,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		}
 		plan = decide(cronTab, seen, r.clock.Now())
 	}
+	if err := r.confirm(ctx, plan.confirm); err != nil {
+		return kube.ResultForTransient(err)
+	}
 	release, ok := r.reserve(st, plan)
 	if !ok {
 		r.wakeups.set(key, plan.now.Add(slowRetryInterval))
@@ -164,6 +168,7 @@ const jobOwner = "crontab.controller"
 // Indexes are the cache indexes that a Reconciler needs.
 var Indexes = []kube.Index{
 	{Object: &batchv1.Job{}, Field: jobOwner, Keys: kube.ByController(kind.GroupKind())},
+	{Object: &stablev1.CronTab{}, Field: afterIndex, Keys: afterOf},
 }
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -171,10 +176,11 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 // cronTabHandler enqueues new and changed CronTabs and drops the state of deleted ones.
 func (r *Reconciler) cronTabHandler() handler.EventHandler {
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
 			kube.Enqueue(q, 0, client.ObjectKeyFromObject(e.Object))
+			kube.Enqueue(q, kube.LowPriority, r.relatives(ctx, e.Object)...)
 		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			key := client.ObjectKeyFromObject(e.ObjectNew)
 			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
 				r.forget(e.ObjectOld)
@@ -185,8 +191,12 @@ func (r *Reconciler) cronTabHandler() handler.EventHandler {
 				priority = kube.LowPriority
 			}
 			kube.Enqueue(q, priority, key)
+			kube.Enqueue(q, kube.LowPriority, r.relatives(ctx, e.ObjectNew)...)
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, _ queue) { r.forget(e.Object) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
+			r.forget(e.Object)
+			kube.Enqueue(q, kube.LowPriority, r.relatives(ctx, e.Object)...)
+		},
 	}
 }
 
@@ -198,8 +208,8 @@ func (r *Reconciler) forget(cronTab client.Object) {
 	}
 }
 
-// jobHandler enqueues the CronTab that controls a Job, and the one that waits for the name of a Job
-// to become free.
+// jobHandler enqueues the CronTab that controls a Job, those that run after it when the Job has ended, and the one that waits for the
+// name of a Job to become free.
 func (r *Reconciler) jobHandler() handler.EventHandler {
 	wake := kube.WatchChildren(kind.GroupKind(), func(_ context.Context, job client.Object) []client.ObjectKey {
 		if kube.IsControlled(job, kind.GroupKind()) {
@@ -219,7 +229,12 @@ func (r *Reconciler) jobHandler() handler.EventHandler {
 			met(e.Object)
 			wake.Create(ctx, e, q)
 		},
-		UpdateFunc: wake.Update,
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			wake.Update(ctx, e, q)
+			if condition, _ := crontab.Ended(e.ObjectNew.(*batchv1.Job)); condition != nil {
+				kube.Enqueue(q, 0, r.followers(ctx, e.ObjectNew)...)
+			}
+		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
 			met(e.Object)
 			wake.Delete(ctx, e, q)
@@ -300,7 +315,7 @@ func stripJob(object any) (any, error) {
 	if !kube.IsControlled(full, kind.GroupKind()) {
 		return slim, nil
 	}
-	for _, name := range []string{batchv1.CronJobScheduledTimestampAnnotation, stablev1.RunRequestedAtAnnotation, stablev1.BackfillRequestedAtAnnotation, stablev1.TTLAnnotation} {
+	for _, name := range []string{batchv1.CronJobScheduledTimestampAnnotation, stablev1.RunRequestedAtAnnotation, stablev1.BackfillRequestedAtAnnotation, stablev1.FollowsAnnotation, stablev1.TTLAnnotation} {
 		if value, found := full.Annotations[name]; found {
 			metav1.SetMetaDataAnnotation(&slim.ObjectMeta, name, value)
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -42,6 +43,8 @@ type pendingRun struct {
 	values crontab.Values
 	// backfill is the request of the backfill that the run belongs to; zero if it belongs to none.
 	backfill time.Time
+	// follows are the Jobs that the run follows by spec.after.
+	follows []types.UID
 }
 
 // isScheduled reports whether the schedule starts the run, not a request.
@@ -70,8 +73,10 @@ type plan struct {
 	// request is the time of the request that has no run yet; zero if there is none. replaced is the
 	// request that it took the place of before the run started.
 	request, replaced time.Time
-	// refused is why a request cannot be obeyed, or nil.
+	// refused is why a request or spec.after cannot be obeyed, or nil.
 	refused *refusal
+	// confirm are the Jobs that newly queued runs follow.
+	confirm []run
 	// backfill are the times of a backfill that has not finished according to the status; nil if there is none.
 	backfill *crontab.Backfill
 	// queuedCount is the number of waiting runs, including start.
@@ -102,6 +107,7 @@ func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 	p.resetOnScheduleChange(cronTab, seen)
 	if seen.schedule != nil && !p.halted {
 		p.queueDueRuns(&cronTab.Spec, seen)
+		p.queueFollowing(cronTab, seen)
 		p.dropExpired(&cronTab.Spec, seen.schedule)
 	} else {
 		p.dropOldest(len(p.progress.queued))
@@ -162,10 +168,7 @@ func (p *plan) queueDueRuns(spec *stablev1.CronTabSpec, seen observation) {
 		return
 	}
 	count := seen.schedule.Count(from, upTo)
-	keep := 1
-	if spec.MissedRuns == stablev1.AllMissedRuns {
-		keep = int(ptr.Deref(spec.MaxMissedRuns, 10))
-	}
+	keep := keptRuns(spec)
 	kept := seen.schedule.Latest(keep, from, upTo)
 	if spec.MissedRuns == stablev1.SkipMissedRuns {
 		kept = slices.DeleteFunc(kept, func(scheduled time.Time) bool {
@@ -177,14 +180,25 @@ func (p *plan) queueDueRuns(spec *stablev1.CronTabSpec, seen observation) {
 	p.countMissed(count - len(kept))
 	p.overflow = p.overflow || spec.MissedRuns == stablev1.AllMissedRuns && count > len(kept)
 	p.progress.queued = append(p.progress.queued, kept...)
-	p.limitQueue(spec, keep)
+	p.limitQueue(spec)
+}
+
+// keptRuns returns how many due runs may wait, except with concurrencyPolicy Queue.
+func keptRuns(spec *stablev1.CronTabSpec) int {
+	switch {
+	case len(spec.After) > 0 && spec.ConcurrencyPolicy == stablev1.AllowConcurrent:
+		return maxQueued // the runs that they follow may end at once
+	case spec.MissedRuns == stablev1.AllMissedRuns:
+		return int(ptr.Deref(spec.MaxMissedRuns, 10))
+	}
+	return 1
 }
 
 // limitQueue drops queued runs over the limit.
-func (p *plan) limitQueue(spec *stablev1.CronTabSpec, keep int) {
+func (p *plan) limitQueue(spec *stablev1.CronTabSpec) {
 	if spec.ConcurrencyPolicy != stablev1.QueueConcurrent {
 		// Keep the latest runs, as if all of them had become due since the last reconcile.
-		if extra := len(p.progress.queued) - keep; extra > 0 {
+		if extra := len(p.progress.queued) - keptRuns(spec); extra > 0 {
 			p.dropOldest(extra)
 			p.overflow = p.overflow || spec.MissedRuns == stablev1.AllMissedRuns
 		}
@@ -239,6 +253,8 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 	switch {
 	case next != nil:
 		p.queuedCount++
+	case p.queuedCount > 0 && len(cronTab.Spec.After) > 0:
+		next = p.followingRun(cronTab, seen, p.progress.queued[0])
 	case p.queuedCount > 0:
 		at := p.progress.queued[0]
 		next = &pendingRun{at: at, name: jobName(cronTab, at), due: seen.schedule.Due(at), values: crontab.Defaults(&cronTab.Spec)}

@@ -12,6 +12,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -51,8 +52,25 @@ func (f *fixture) deleteRecordedJobs() {
 	f.Helper()
 	cronTab := f.Object()
 	recorded := progressFromStatus(&cronTab.Status)
+	var existing []types.UID
+	for _, job := range f.jobs() {
+		existing = append(existing, job.UID)
+	}
 	for _, job := range f.jobs() {
 		r := runOf(&job)
+		if !metav1.IsControlledBy(&job, cronTab) {
+			if slices.Contains(recorded.followed, job.UID) {
+				f.deleteJobNow(&job) // as the CronTab that it belongs to would
+			}
+			continue
+		}
+		if len(r.follows) > 0 {
+			isOpen := func(uid types.UID) bool { return slices.Contains(existing, uid) && !slices.Contains(recorded.followed, uid) }
+			if !slices.ContainsFunc(r.follows, isOpen) && !slices.ContainsFunc(recorded.queued, r.at.Equal) {
+				f.deleteJobNow(&job)
+			}
+			continue
+		}
 		if !r.backfill.IsZero() {
 			times, _ := newSchedule(cronTab)
 			backfill := must(times.NewBackfill(cronTab.Spec.Backfill))

@@ -35,6 +35,11 @@ type observation struct {
 	progress, recorded progress
 	// runs are the Jobs controlled by the CronTab, ordered by time.
 	runs []run
+	// predecessors are the CronTabs in spec.after, and successors those that run after this one. circle are the names of CronTabs
+	// that run after each other; nil if there are none.
+	predecessors []predecessor
+	successors   []stablev1.CronTab
+	circle       []string
 	// stuckAfter is how long a run may wait for its Pods; zero means for ever.
 	stuckAfter time.Duration
 	// stuck is the last examination of the run that waits longest; nil if none waits.
@@ -54,20 +59,33 @@ func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st 
 	seen := observation{activeSince: r.activeSince(), stuckAfter: r.stuckAfter, recorded: progressFromStatus(&cronTab.Status),
 		isFirst: !st.progressLoaded, verifiedAt: st.verifiedAt, deferredSince: st.deferredSince, openRequest: st.openRequest}
 	seen.schedule, seen.invalid = st.scheduleOf(cronTab)
-	var jobs batchv1.JobList
-	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),
-		client.MatchingFields{jobOwner: string(cronTab.UID)}, client.UnsafeDisableDeepCopy)
-	if err != nil {
-		return seen, fmt.Errorf("list the Jobs of CronTab %s/%s: %w", cronTab.Namespace, cronTab.Name, err)
+	var err error
+	if seen.runs, err = r.runsOf(ctx, cronTab); err != nil {
+		return seen, err
 	}
-	for i := range jobs.Items {
-		seen.runs = append(seen.runs, runOf(&jobs.Items[i]))
+	if err := r.observeRelatives(ctx, cronTab, &seen); err != nil {
+		return seen, err
 	}
 	seen.runs = st.addExpectedRuns(seen.runs)
 	slices.SortFunc(seen.runs, byTime)
 	seen.progress = st.loadProgress(seen.recorded, seen.runs)
 	seen.stalledAt = r.wakeups.lastStall()
 	return seen, nil
+}
+
+// runsOf reads the Jobs of a CronTab from the cache.
+func (r *Reconciler) runsOf(ctx context.Context, cronTab *stablev1.CronTab) ([]run, error) {
+	var jobs batchv1.JobList
+	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),
+		client.MatchingFields{jobOwner: string(cronTab.UID)}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("list the Jobs of CronTab %s/%s: %w", cronTab.Namespace, cronTab.Name, err)
+	}
+	var runs []run
+	for i := range jobs.Items {
+		runs = append(runs, runOf(&jobs.Items[i]))
+	}
+	return runs, nil
 }
 
 // observeLive repeats observe with the CronTab from the API server. It returns a nil CronTab if
@@ -128,6 +146,8 @@ type run struct {
 	manual bool
 	// backfill is the request of the backfill that the run belongs to; zero if it belongs to none.
 	backfill time.Time
+	// follows are the Jobs that the run follows by spec.after.
+	follows []types.UID
 
 	phase runPhase
 	// finishTime is when the Job succeeded or failed, startTime when it started.
@@ -149,6 +169,11 @@ func runOf(job *batchv1.Job) run {
 		phase:     active,
 		startTime: job.CreationTimestamp.Time,
 		backfill:  parseTime(job.Annotations[stablev1.BackfillRequestedAtAnnotation]),
+	}
+	if text, ok := job.Annotations[stablev1.FollowsAnnotation]; ok {
+		for uid := range strings.SplitSeq(text, ",") {
+			r.follows = append(r.follows, types.UID(uid))
+		}
 	}
 	if job.Status.StartTime != nil {
 		r.startTime = job.Status.StartTime.Time

@@ -59,7 +59,7 @@ func (p *plan) requestedRun(cronTab *stablev1.CronTab, seen observation) *pendin
 // run. If a scheduled run has that name or could get it, the time is mirrored at the creation of
 // the CronTab, to where no scheduled time can be.
 func manualJobName(cronTab *stablev1.CronTab, seen observation, at time.Time) string {
-	taken := seen.schedule != nil && seen.schedule.Contains(at)
+	taken := seen.schedule != nil && seen.schedule.Contains(at) || len(cronTab.Spec.After) > 0
 	for _, r := range seen.runs {
 		taken = taken || !r.manual && r.at.Equal(at)
 	}

@@ -44,12 +44,14 @@ func scheduleHash(spec *stablev1.CronTabSpec) string {
 		NotBefore, NotAfter int64
 		ExcludeDates        []stablev1.DateRange
 		Suspend             bool
+		After               []stablev1.Predecessor `json:",omitempty"`
 	}{
 		Schedules:      crontab.Schedules(spec),
 		TimeZone:       string(spec.TimeZone),
 		DaylightSaving: cmp.Or(string(spec.DaylightSaving), string(stablev1.DaylightSavingOnce)),
 		ExcludeDates:   spec.ExcludeDates,
 		Suspend:        ptr.Deref(spec.Suspend, false),
+		After:          spec.After,
 	}
 	if spec.NotBefore != nil {
 		made.NotBefore = spec.NotBefore.Unix()

@@ -85,6 +85,8 @@ type progress struct {
 	streak streak
 	// backfill is the position in the last backfill.
 	backfill backfill
+	// followed are the Jobs that spec.after needs no longer, sorted.
+	followed []types.UID
 }
 
 // progressFromStatus returns the progress that a status records.
@@ -97,6 +99,7 @@ func progressFromStatus(status *stablev1.CronTabStatus) progress {
 		missed:        status.MissedRuns,
 		streak:        streakFromStatus(status.FailureStreak),
 		backfill:      backfillFromStatus(status.Backfill),
+		followed:      slices.Sorted(slices.Values(status.FollowedJobs)),
 	}
 	for _, scheduled := range status.QueuedTimes {
 		p.queued = append(p.queued, scheduled.Time)
@@ -113,6 +116,7 @@ func (p progress) writeTo(status *stablev1.CronTabStatus) {
 	status.MissedRuns = p.missed
 	status.FailureStreak = p.streak.toStatus()
 	status.Backfill = p.backfill.toStatus(status.Backfill)
+	status.FollowedJobs = p.followed
 	status.QueuedTimes = nil
 	for _, scheduled := range p.queued {
 		status.QueuedTimes = append(status.QueuedTimes, *toMetaTime(scheduled))
@@ -121,7 +125,7 @@ func (p progress) writeTo(status *stablev1.CronTabStatus) {
 
 // clone returns a deep copy.
 func (p progress) clone() progress {
-	p.queued = slices.Clone(p.queued)
+	p.queued, p.followed = slices.Clone(p.queued), slices.Clone(p.followed)
 	return p
 }
 
@@ -129,7 +133,7 @@ func (p progress) clone() progress {
 func (p progress) equal(other progress) bool {
 	return p.hash == other.hash && p.decidedUntil.Equal(other.decidedUntil) && slices.EqualFunc(p.queued, other.queued, time.Time.Equal) &&
 		p.lastScheduled.Equal(other.lastScheduled) && p.lastManual.Equal(other.lastManual) && p.missed == other.missed &&
-		p.streak.equal(other.streak) && p.backfill.equal(other.backfill)
+		p.streak.equal(other.streak) && p.backfill.equal(other.backfill) && slices.Equal(p.followed, other.followed)
 }
 
 // afterStart returns the progress after the start of a run.
@@ -149,11 +153,12 @@ func (p progress) afterStart(s *pendingRun) progress {
 }
 
 // recoverFromJobs returns the progress, advanced by the evidence of existing Jobs. Runs are started
-// in order, so everything up to the latest Job is decided, even if the status update was lost.
+// in order, so everything up to the latest Job is decided, even if the status update was lost. What Jobs of spec.after prove,
+// queueFollowing knows.
 func (p progress) recoverFromJobs(runs []run) progress {
 	p = p.clone()
 	for i := range runs {
-		if r := &runs[i]; r.isScheduled() && r.at.After(p.decidedUntil) {
+		if r := &runs[i]; r.isScheduled() && len(r.follows) == 0 && r.at.After(p.decidedUntil) {
 			p.decidedUntil = r.at
 		}
 	}
@@ -165,7 +170,9 @@ func (p progress) recoverFromJobs(runs []run) progress {
 		if r.at.After(p.lastScheduled) {
 			p.lastScheduled = r.at
 		}
-		p.queued = slices.DeleteFunc(p.queued, func(scheduled time.Time) bool { return !scheduled.After(r.at) })
+		if len(r.follows) == 0 {
+			p.queued = slices.DeleteFunc(p.queued, func(scheduled time.Time) bool { return !scheduled.After(r.at) })
+		}
 	}
 	return p
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -114,9 +115,11 @@ func summarizeReady(cronTab *stablev1.CronTab, seen observation, p plan, queued 
 		return is(metav1.ConditionFalse, p.refused.reason, "%s", p.refused.message)
 	}
 	switch {
-	case seen.schedule.IsEmpty && !hasTemplate(cronTab):
+	case len(cronTab.Spec.After) > 0 && !isSuspended(cronTab) && !p.stopped:
+		return is(metav1.ConditionTrue, stablev1.ReasonScheduled, "The next run starts after %s", strings.Join(afterOf(cronTab), ", "))
+	case seen.schedule.IsEmpty && len(cronTab.Spec.After) == 0 && !hasTemplate(cronTab):
 		return is(metav1.ConditionFalse, stablev1.ReasonNoSchedule, "Neither a schedule nor a jobTemplate is set, so nothing can run. Set spec.schedule and spec.jobTemplate")
-	case seen.schedule.IsEmpty:
+	case seen.schedule.IsEmpty && len(cronTab.Spec.After) == 0:
 		return is(metav1.ConditionTrue, stablev1.ReasonNoSchedule, "No schedule is set. To start a run on demand, set spec.runRequestedAt to the current time")
 	case isSuspended(cronTab):
 		return is(metav1.ConditionTrue, stablev1.ReasonSuspended, "spec.suspend is true. Only runs on demand start")

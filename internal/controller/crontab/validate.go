@@ -69,21 +69,23 @@ func Warnings(cronTab *stablev1.CronTab, now time.Time) []string {
 // dryRunTimeout limits a dry run. An admission request has 2 s, for up to two of them.
 const dryRunTimeout = 800 * time.Millisecond
 
-// Trial validates a jobTemplate by asking the API server for a dry run of its Job.
+// Trial validates what only the API server knows: a jobTemplate by a dry run of its Job, and whether CronTabs run after each other in a
+// circle.
 type Trial struct {
 	dryRun client.Writer
+	live   client.Reader
 	clock  clock.PassiveClock
 }
 
 // NewTrial returns a Trial. The client must send dry-run requests only and pass warnings to
-// kube.WithWarnings.
-func NewTrial(dryRun client.Writer, clock clock.PassiveClock) *Trial {
-	return &Trial{dryRun: dryRun, clock: clock}
+// kube.WithWarnings. The reader reads CronTabs from the API server.
+func NewTrial(dryRun client.Writer, live client.Reader, clock clock.PassiveClock) *Trial {
+	return &Trial{dryRun: dryRun, live: live, clock: clock}
 }
 
 // Concerns reports whether a change needs a new dry run.
 func (t *Trial) Concerns(before, after *stablev1.CronTab) bool {
-	return !equality.Semantic.DeepEqual(before.Spec.JobTemplate, after.Spec.JobTemplate)
+	return !equality.Semantic.DeepEqual(before.Spec.JobTemplate, after.Spec.JobTemplate) || !slices.Equal(before.Spec.After, after.Spec.After)
 }
 
 // Try returns all errors in the jobTemplate for which the API server would reject the Job as
@@ -96,6 +98,9 @@ func (t *Trial) Try(ctx context.Context, cronTab *stablev1.CronTab) (field.Error
 	}
 	limited, cancel := context.WithTimeout(ctx, dryRunTimeout)
 	defer cancel()
+	if names := circle(limited, t.live, cronTab); names != nil {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "after"), strings.Join(afterOf(cronTab), ", "), "CronTabs would run after each other in a circle: "+strings.Join(names, ", "))}, nil
+	}
 	var warnings []string
 	quiet := logr.NewContext(kube.WithWarnings(limited, &warnings), logr.Discard()) // the client logs a timeout as an error
 	err := t.dryRun.Create(quiet, newDryRunJob(cronTab, t.clock.Now()))

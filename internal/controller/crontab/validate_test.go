@@ -142,7 +142,7 @@ func (a *fakeAPI) Create(ctx context.Context, object client.Object, _ ...client.
 }
 
 func (a *fakeAPI) trial() *Trial {
-	return NewTrial(a, clocktesting.NewFakePassiveClock(noon))
+	return NewTrial(a, nil, clocktesting.NewFakePassiveClock(noon))
 }
 
 // invalid returns the error of an API server that rejects a Job as invalid.

@@ -144,7 +144,7 @@ func (r *record) runs() (map[string][]Run, error) {
 			errs = append(errs, fmt.Errorf("invalid Job %s: owners %v, annotations %v", job.Name, job.OwnerReferences, job.Annotations))
 			continue
 		}
-		all[owner] = append(all[owner], Run{Nominal: nominal, UID: string(uid), Created: job.CreationTimestamp.Time, Fate: r.fate(job)})
+		all[owner] = append(all[owner], Run{Nominal: nominal, UID: string(uid), Created: job.CreationTimestamp.Time, Fate: r.fate(job), Removed: r.play.hasRemoved(uid)})
 	}
 	return all, errors.Join(errs...)
 }
@@ -159,6 +159,9 @@ func (r *record) busy() []Span {
 	defer r.mu.Unlock()
 	all, late, last := map[int64]int{}, map[int64]int{}, map[int64]time.Time{}
 	for uid, job := range r.seen {
+		if !isOfSchedule(job) {
+			continue
+		}
 		_, nominal := nominalOf(job)
 		second := nominal.Unix()
 		all[second]++
@@ -184,7 +187,7 @@ func (r *record) lags() bool {
 	defer r.mu.Unlock()
 	all, late := 0, 0
 	for uid, began := range r.began {
-		if time.Since(began) > time.Second {
+		if time.Since(began) > time.Second || !isOfSchedule(r.seen[uid]) {
 			continue
 		}
 		all++
@@ -246,13 +249,13 @@ type role struct {
 	fails, remove bool
 }
 
-func (p *player) cast(uid types.UID) role {
+func (p *player) cast(uid types.UID, mayRemove bool) role {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r := role{
 		after:  time.Duration(50+p.random.IntN(1000)) * time.Millisecond,
 		fails:  p.random.Float64() < 0.15,
-		remove: p.random.Float64() < 0.03,
+		remove: mayRemove && p.random.Float64() < 0.03,
 	}
 	if p.random.Float64() < 0.02 {
 		r.after += 5 * time.Second
@@ -275,7 +278,7 @@ func (p *player) add(job *batchv1.Job) {
 	if isFinished(job) || job.DeletionTimestamp != nil {
 		return
 	}
-	r := p.cast(job.UID)
+	r := p.cast(job.UID, isOfSchedule(job))
 	p.workers.Go(func() {
 		if !p.sleep(r.after) {
 			return

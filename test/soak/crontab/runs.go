@@ -48,6 +48,8 @@ type Run struct {
 	Created time.Time
 	// Fate describes the result of the Job, for problems.
 	Fate string
+	// Removed means that the Job was deleted by hand.
+	Removed bool
 }
 
 func (r Run) String() string {

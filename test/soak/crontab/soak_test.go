@@ -44,6 +44,7 @@ func TestSoakKills(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWorld(t, seed)
 	w.createCronTabs(t)
+	w.createChains(t)
 	m := w.startManager(t)
 	kills := soakFor(220, 20)
 	for i := range kills {
@@ -76,6 +77,7 @@ func TestSoakLeaders(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	w := newWorld(t, seed)
 	w.createCronTabs(t)
+	w.createChains(t)
 	w.elect = true
 	both := []*manager{w.startManager(t), w.startManager(t)}
 	kills, stops := soakFor(22, 3), soakFor(10, 2)
@@ -125,8 +127,10 @@ func (w *world) finish(t *testing.T, m *manager) {
 	w.proxy.quieten()
 	defer m.explain(t)
 	w.calm(t, m)
+	w.awaitChains(t)
 	w.suspend(t, w.awaitCaughtUp(t))
 	w.awaitRest(t)
+	w.awaitFollowed(t)
 	m.live.To = time.Now()
 	w.judge(t)
 	w.deleteAll(t)
@@ -143,6 +147,7 @@ func (w *world) judge(t *testing.T) {
 	if len(w.record.lost) > 0 {
 		t.Errorf("%d Jobs were deleted before they had finished, the first is %s", len(w.record.lost), w.record.lost[0])
 	}
+	w.judgeChains(t, runs)
 	history := w.history()
 	sums := map[string]Verdict{}
 	problems := 0

@@ -26,6 +26,10 @@ type CronTabSpecApplyConfiguration struct {
 	// Several schedules instead of one. A time that several of them have in common is
 	// one run.
 	Schedules []stablev1.Schedule `json:"schedules,omitempty"`
+	// Other CronTabs of the namespace, instead of a schedule. A run starts for each time for
+	// which all of them have run and ended as their conditions say, whether by schedule, on
+	// demand or in a backfill.
+	After []PredecessorApplyConfiguration `json:"after,omitempty"`
 	// Time zone of schedules and dates, a name of the IANA database such as
 	// Europe/Berlin. The default is UTC.
 	TimeZone *commonv1.TimeZone `json:"timeZone,omitempty"`
@@ -120,6 +124,19 @@ func (b *CronTabSpecApplyConfiguration) WithSchedule(value stablev1.Schedule) *C
 func (b *CronTabSpecApplyConfiguration) WithSchedules(values ...stablev1.Schedule) *CronTabSpecApplyConfiguration {
 	for i := range values {
 		b.Schedules = append(b.Schedules, values[i])
+	}
+	return b
+}
+
+// WithAfter adds the given value to the After field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the After field.
+func (b *CronTabSpecApplyConfiguration) WithAfter(values ...*PredecessorApplyConfiguration) *CronTabSpecApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithAfter")
+		}
+		b.After = append(b.After, *values[i])
 	}
 	return b
 }

@@ -4,6 +4,7 @@ package v1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	types "k8s.io/apimachinery/pkg/types"
 	corev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	applyconfigurationsmetav1 "k8s.io/client-go/applyconfigurations/meta/v1"
 )
@@ -38,6 +39,9 @@ type CronTabStatusApplyConfiguration struct {
 	// All scheduled times up to this one were processed: their runs were started, are in
 	// queuedTimes, or were missed.
 	ScheduledUntil *metav1.Time `json:"scheduledUntil,omitempty"`
+	// UIDs of the Jobs of the CronTabs in spec.after that were processed: the run that
+	// follows them was queued, or there is none.
+	FollowedJobs []types.UID `json:"followedJobs,omitempty"`
 	// Hash of the fields of the spec that determine the scheduled times. If they change,
 	// scheduledUntil becomes the time of the change.
 	ScheduleHash *string `json:"scheduleHash,omitempty"`
@@ -148,6 +152,16 @@ func (b *CronTabStatusApplyConfiguration) WithQueuedTimes(values ...metav1.Time)
 // If called multiple times, the ScheduledUntil field is set to the value of the last call.
 func (b *CronTabStatusApplyConfiguration) WithScheduledUntil(value metav1.Time) *CronTabStatusApplyConfiguration {
 	b.ScheduledUntil = &value
+	return b
+}
+
+// WithFollowedJobs adds the given value to the FollowedJobs field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the FollowedJobs field.
+func (b *CronTabStatusApplyConfiguration) WithFollowedJobs(values ...types.UID) *CronTabStatusApplyConfiguration {
+	for i := range values {
+		b.FollowedJobs = append(b.FollowedJobs, values[i])
+	}
 	return b
 }
 
