@@ -51,14 +51,14 @@ type actResult struct {
 // not forever: if runs are due faster than the API server creates Jobs, cleanup happens along with
 // a run once it is overdue.
 func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, p plan) (actResult, error) {
-	st.progress, st.openRequest = p.progress, p.request
+	st.progress, st.openRequest = &p.progress, p.request
 	var d actResult
 	if p.start != nil {
 		started, err := r.start(ctx, cronTab, st, seen, p.start)
 		if err != nil {
 			return actResult{}, err
 		}
-		st.progress, d.started = p.afterStart, started
+		st.progress, d.started = &p.afterStart, started
 		if p.start.manual {
 			st.openRequest = time.Time{}
 		}
@@ -212,7 +212,7 @@ func joinUIDs(uids []types.UID) string {
 // jobTemplate returns a copy of the template of a CronTab, or nil if it has none.
 func jobTemplate(cronTab *stablev1.CronTab) (*batchv1.JobTemplateSpec, error) {
 	template := cronTab.Spec.JobTemplate
-	if compact, found := cronTab.Annotations[cachedTemplateAnnotation]; found {
+	if compact := cachedTemplate(cronTab); compact != "" {
 		template = &stablev1.JobTemplate{}
 		if err := json.Unmarshal([]byte(compact), template); err != nil {
 			return nil, fmt.Errorf("decode the cached jobTemplate of CronTab %s/%s: %w", cronTab.Namespace, cronTab.Name, err)

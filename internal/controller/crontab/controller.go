@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unique"
 
 	"golang.org/x/sync/semaphore"
 	batchv1 "k8s.io/api/batch/v1"
@@ -254,9 +255,9 @@ func cronTabForJobName(job client.Object) []client.ObjectKey {
 	return []client.ObjectKey{{Namespace: job.GetNamespace(), Name: job.GetName()[:end]}}
 }
 
-// cachedTemplateAnnotation holds the jobTemplate of a cached CronTab as JSON. It never reaches the
-// API server, because status updates do not write metadata.
-const cachedTemplateAnnotation = "crontab.stable.example.com/cached-job-template"
+// cachedTemplate returns the jobTemplate of a cached CronTab as JSON. The cache has it in a field that nothing reads, and
+// that status updates do not write; a map would take more memory than all other metadata.
+func cachedTemplate(cronTab *stablev1.CronTab) string { return cronTab.GenerateName }
 
 // Cache strips CronTabs and Jobs in the cache of a manager to the fields that this controller
 // reads, to save memory. All controllers of the manager see the stripped Jobs.
@@ -291,9 +292,21 @@ func stripCronTab(object any) (any, error) {
 		if err != nil {
 			return nil, fmt.Errorf("strip CronTab %s/%s: %w", full.Namespace, full.Name, err)
 		}
-		slim.Annotations = map[string]string{cachedTemplateAnnotation: string(raw)}
+		slim.GenerateName = string(raw)
+	}
+	share(&slim.Namespace)
+	for i := range slim.Status.Conditions {
+		condition := &slim.Status.Conditions[i]
+		share(&condition.Type, (*string)(&condition.Status), &condition.Reason, &condition.Message)
 	}
 	return slim, nil
+}
+
+// share replaces texts by copies that equal texts share.
+func share(texts ...*string) {
+	for _, text := range texts {
+		*text = unique.Make(*text).Value()
+	}
 }
 
 // stripJob keeps the fields that this controller reads. For a Job that no CronTab controls, these

@@ -105,7 +105,7 @@ func (o observation) specHash(cronTab *stablev1.CronTab) string {
 
 // specHash identifies the spec of a CronTab except the request: a run on demand is no change.
 func specHash(cronTab *stablev1.CronTab) string {
-	template := []byte(cronTab.Annotations[cachedTemplateAnnotation])
+	template := []byte(cachedTemplate(cronTab))
 	if cronTab.Spec.JobTemplate != nil {
 		template = mustMarshal(cronTab.Spec.JobTemplate)
 	}

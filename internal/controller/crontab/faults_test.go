@@ -65,7 +65,9 @@ func (f *fixture) deleteRecordedJobs() {
 			continue
 		}
 		if len(r.follows) > 0 {
-			isOpen := func(uid types.UID) bool { return slices.Contains(existing, uid) && !slices.Contains(recorded.followed, uid) }
+			isOpen := func(uid types.UID) bool {
+				return slices.Contains(existing, uid) && !slices.Contains(recorded.followed, uid)
+			}
 			if !slices.ContainsFunc(r.follows, isOpen) && !slices.ContainsFunc(recorded.queued, r.at.Equal) {
 				f.deleteJobNow(&job)
 			}

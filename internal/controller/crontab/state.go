@@ -1,11 +1,15 @@
 package crontab
 
 import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
@@ -19,9 +23,9 @@ type state struct {
 	// schedule is the parsed schedule of a generation; nil if it has not been parsed or is invalid.
 	schedule   *schedule
 	generation int64
-	// progressLoaded means that progress is set and takes precedence over the cache.
+	// progressLoaded means that this process knows the progress: it is that of the cached status, or progress if that is not nil.
 	progressLoaded bool
-	progress       progress
+	progress       *progress
 	// verifiedAt is when the API server last confirmed the progress.
 	verifiedAt time.Time
 	// deferredSince is since when cleanup and status have been deferred in favor of due runs; zero
@@ -63,6 +67,58 @@ func (st *state) scheduleOf(cronTab *stablev1.CronTab) (*schedule, *crontab.Spec
 	st.schedule, invalid = newSchedule(cronTab)
 	st.generation = cronTab.Generation
 	return st.schedule, invalid
+}
+
+// schedule is the schedule of a CronTab with the hashes that its status records.
+type schedule struct {
+	*crontab.Schedule
+	// hash is the scheduleHash.
+	hash string
+	// specHash is the specHash of a CronTab with suspendAfterFailures.
+	specHash string
+}
+
+// newSchedule returns the schedule of a CronTab, suspended or not. It fails on an invalid spec that
+// the CRD did not catch.
+func newSchedule(cronTab *stablev1.CronTab) (*schedule, *crontab.SpecError) {
+	times, mistakes := crontab.New(cronTab)
+	if len(mistakes) > 0 {
+		return nil, mistakes[0]
+	}
+	made := &schedule{Schedule: times, hash: scheduleHash(&cronTab.Spec)}
+	if cronTab.Spec.SuspendAfterFailures != nil {
+		made.specHash = specHash(cronTab)
+	}
+	return made, nil
+}
+
+// scheduleHash identifies all fields of a spec that determine the scheduled times. It must not
+// change between versions of the controller: a CronTab with another hash restarts its progress.
+func scheduleHash(spec *stablev1.CronTabSpec) string {
+	made := struct {
+		Schedules           []stablev1.Schedule
+		TimeZone            string
+		DaylightSaving      string
+		NotBefore, NotAfter int64
+		ExcludeDates        []stablev1.DateRange
+		Suspend             bool
+		After               []stablev1.Predecessor `json:",omitempty"`
+	}{
+		Schedules:      crontab.Schedules(spec),
+		TimeZone:       string(spec.TimeZone),
+		DaylightSaving: cmp.Or(string(spec.DaylightSaving), string(stablev1.DaylightSavingOnce)),
+		ExcludeDates:   spec.ExcludeDates,
+		Suspend:        ptr.Deref(spec.Suspend, false),
+		After:          spec.After,
+	}
+	if spec.NotBefore != nil {
+		made.NotBefore = spec.NotBefore.Unix()
+	}
+	if spec.NotAfter != nil {
+		made.NotAfter = spec.NotAfter.Unix()
+	}
+	sum := sha256.Sum256(mustMarshal(made))
+	return hex.EncodeToString(sum[:8])
 }
 
 // progress is the position of a CronTab in its schedule.
@@ -177,12 +233,17 @@ func (p progress) recoverFromJobs(runs []run) progress {
 	return p
 }
 
-// loadProgress returns the progress in memory, or else recovers it from status and Jobs.
+// loadProgress returns the progress in memory, or else recovers it from status and Jobs. Memory keeps only what the status does not have.
 func (st *state) loadProgress(recorded progress, runs []run) progress {
 	if !st.progressLoaded {
-		st.progress, st.progressLoaded = recorded.recoverFromJobs(runs), true
+		recovered := recorded.recoverFromJobs(runs)
+		st.progress, st.progressLoaded = &recovered, true
 	}
-	return st.progress
+	if st.progress == nil || st.progress.equal(recorded) {
+		st.progress = nil
+		return recorded
+	}
+	return *st.progress
 }
 
 // applyLastWrite adds the last status update to a CronTab from a stale cache.

@@ -164,8 +164,7 @@ func summarizeFailure(is func(metav1.ConditionStatus, string, string, ...any) me
 }
 
 func hasTemplate(cronTab *stablev1.CronTab) bool {
-	_, compact := cronTab.Annotations[cachedTemplateAnnotation]
-	return compact || cronTab.Spec.JobTemplate != nil
+	return cachedTemplate(cronTab) != "" || cronTab.Spec.JobTemplate != nil
 }
 
 func hasReadyReason(cronTab *stablev1.CronTab, reason string) bool {
