@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,6 +98,13 @@ func (n *next) run(cmd *cobra.Command, name string, now time.Time) error {
 		if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
 			return err
 		}
+	}
+	if after := cronTab.Spec.After; len(after) > 0 {
+		var names []string
+		for _, p := range after {
+			names = append(names, p.Crontab)
+		}
+		return fmt.Errorf("%s has no schedule: it runs after %s", title, strings.Join(names, ", "))
 	}
 	if len(preview.Runs) == 0 {
 		return fmt.Errorf("no time of the schedule of %s is to come", title)

@@ -93,6 +93,7 @@ func TestNextOfManifest(t *testing.T) {
 			"no more", one(`schedule: "@daily"` + "\n  notAfter: 2026-01-01T00:00:00Z"), "--count 1 --from 2026-01-02 --explain",
 			"2026-01-02T00:00:00Z Fri  no run: after spec.notAfter\n", "no time of the schedule of CronTab a/one is to come",
 		},
+		{"after others", one("after: [{crontab: two}]"), "", "", "CronTab a/one has no schedule: it runs after two"},
 		{"several CronTabs without a name", two, "", "", "has several CronTabs"},
 		{"another name", two, "three", "", `has no CronTab "three"`},
 		{"another kind", "apiVersion: batch/v1\nkind: CronJob\n", "", "", "has no CronTab"},
