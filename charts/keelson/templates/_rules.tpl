@@ -84,12 +84,6 @@
   verbs:
   - list
 - apiGroups:
-  - ""
-  resources:
-  - secrets
-  verbs:
-  - get
-- apiGroups:
   - batch
   resources:
   - jobs

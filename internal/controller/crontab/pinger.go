@@ -180,9 +180,8 @@ func (p *pinger) send(ctx context.Context, one *ping) error {
 	}
 }
 
-// +kubebuilder:rbac:groups="",resources=secrets,verbs=get
-
-// url returns the URL of the check of a ping, and the field that it comes from.
+// url returns the URL of the check of a ping, and the field that it comes from. The role of the manager has no Secrets: who uses one grants
+// it, see docs/crontab-ping.md.
 func (p *pinger) url(ctx context.Context, one *ping) (check, field string, err error) {
 	ref := one.target.SecretRef
 	if ref == nil {
@@ -194,6 +193,8 @@ func (p *pinger) url(ctx context.Context, one *ping) (check, field string, err e
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !found:
 		return "", "", finalError(fmt.Sprintf("the Secret %q of spec.ping.secretRef does not exist, or has no key %q. Create it", ref.Name, ref.Key))
+	case apierrors.IsForbidden(err):
+		return "", "", finalError(fmt.Sprintf("the manager may not read the Secret %q of spec.ping.secretRef. Grant it the verb get for this Secret", ref.Name))
 	case err != nil:
 		return "", "", fmt.Errorf("read the Secret %q of spec.ping.secretRef: %s", ref.Name, kube.APIWords(err))
 	}

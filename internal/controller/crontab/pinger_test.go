@@ -3,6 +3,7 @@ package crontab
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -14,10 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 	dto "github.com/prometheus/client_model/go"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/kube"
@@ -205,6 +209,15 @@ func TestPingerErrors(t *testing.T) {
 	if got := received(server.got); len(got) > 0 {
 		t.Errorf("the server that is not allowed got %v", got)
 	}
+}
+
+func TestPingerWithoutPermission(t *testing.T) {
+	p, recorded := startPinger(t, loopback, nil)
+	p.secrets = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
+		return apierrors.NewForbidden(corev1.Resource("secrets"), "check", errors.New("no role"))
+	}})
+	p.add(pingsTo(&stablev1.Ping{SecretRef: &stablev1.PingSecret{Name: "check", Key: "url"}})[:1]...)
+	expectPingFailed(t, recorded(), `The ping for the event Start failed, attempts: 1. The last error: the manager may not read the Secret "check" of spec.ping.secretRef. Grant it the verb get for this Secret`)
 }
 
 func TestPingerReadsSecrets(t *testing.T) {
