@@ -201,7 +201,7 @@ func (o observation) isAwaited(r run) bool {
 	return slices.ContainsFunc(o.successors, func(next stablev1.CronTab) bool {
 		status := &next.Status
 		switch {
-		case isSuspended(&next), crontab.IsStopped(&next), meta.IsStatusConditionFalse(status.Conditions, stablev1.ConditionScheduleValid):
+		case !next.DeletionTimestamp.IsZero(), isSuspended(&next), crontab.IsStopped(&next), meta.IsStatusConditionFalse(status.Conditions, stablev1.ConditionScheduleValid):
 			return false // as with a schedule, nothing runs later
 		case r.phase == active || status.ScheduledUntil == nil:
 			return true

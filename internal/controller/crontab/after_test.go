@@ -189,6 +189,7 @@ func TestAwaitedJobs(t *testing.T) {
 		{"it ended before", ended, next(func(c *stablev1.CronTab) { c.Status.ScheduledUntil.Time = noon.Add(time.Minute) }), false},
 		{"it may have ended before", ended, next(func(c *stablev1.CronTab) { c.Status.ScheduledUntil = nil }), true},
 		{"that is suspended", ended, next(withSuspend), false},
+		{"that is being deleted", ended, next(func(c *stablev1.CronTab) { c.DeletionTimestamp = &metav1.Time{Time: noon} }), false},
 	} {
 		if got := (observation{successors: test.next}).isAwaited(test.run); got != test.want {
 			t.Errorf("%s: %v", test.name, got)
