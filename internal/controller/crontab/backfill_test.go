@@ -170,8 +170,7 @@ func TestStoriesOfBackfill(t *testing.T) {
 	}}
 	for name, change := range map[string]func(*stablev1.Backfill){
 		"earliest first":   func(*stablev1.Backfill) {},
-		"latest first":     latestFirst,
-		"several at once":  func(b *stablev1.Backfill) { b.MaxConcurrency = 3 },
+		"several at once":  func(b *stablev1.Backfill) { b.MaxConcurrency, b.Order = 3, stablev1.LatestFirst },
 		"all of them anew": reprocess(stablev1.ReprocessAll),
 	} {
 		table.Stories = append(table.Stories, stories.Story[*fixture]{
