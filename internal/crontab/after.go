@@ -4,6 +4,15 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 )
 
+// Predecessors returns the names in spec.after.
+func Predecessors(cronTab *stablev1.CronTab) []string {
+	var names []string
+	for _, p := range cronTab.Spec.After {
+		names = append(names, p.Crontab)
+	}
+	return names
+}
+
 // Circle returns the CronTabs on a way from one by spec.after back to itself, in the order in which they would run; nil if there is
 // none. The function after returns spec.after of a CronTab.
 func Circle(name string, after func(string) []stablev1.Predecessor) []string {

@@ -99,12 +99,8 @@ func (n *next) run(cmd *cobra.Command, name string, now time.Time) error {
 			return err
 		}
 	}
-	if after := cronTab.Spec.After; len(after) > 0 {
-		var names []string
-		for _, p := range after {
-			names = append(names, p.Crontab)
-		}
-		return fmt.Errorf("%s has no schedule: it runs after %s", title, strings.Join(names, ", "))
+	if before := crontab.Predecessors(cronTab); len(before) > 0 {
+		return fmt.Errorf("%s has no schedule: it runs after %s", title, strings.Join(before, ", "))
 	}
 	if len(preview.Runs) == 0 {
 		return fmt.Errorf("no time of the schedule of %s is to come", title)

@@ -263,8 +263,8 @@ func (r *Reconciler) successors(ctx context.Context, key client.ObjectKey) ([]st
 // relatives returns the CronTabs that are reconciled when one has changed: those before and after it.
 func (r *Reconciler) relatives(ctx context.Context, cronTab client.Object) []client.ObjectKey {
 	keys := r.successorKeys(ctx, client.ObjectKeyFromObject(cronTab))
-	for _, p := range cronTab.(*stablev1.CronTab).Spec.After {
-		keys = append(keys, client.ObjectKey{Namespace: cronTab.GetNamespace(), Name: p.Crontab})
+	for _, name := range afterOf(cronTab) {
+		keys = append(keys, client.ObjectKey{Namespace: cronTab.GetNamespace(), Name: name})
 	}
 	return keys
 }
@@ -302,11 +302,7 @@ func (r *Reconciler) confirm(ctx context.Context, followed []run) error {
 const afterIndex = "crontab.after"
 
 func afterOf(cronTab client.Object) []string {
-	var names []string
-	for _, p := range cronTab.(*stablev1.CronTab).Spec.After {
-		names = append(names, p.Crontab)
-	}
-	return names
+	return crontab.Predecessors(cronTab.(*stablev1.CronTab))
 }
 
 // isSubset reports whether all UIDs are among others.
