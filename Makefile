@@ -5,6 +5,8 @@
 # command, which would refuse where git distrusts the owner of the checkout.
 export GOFLAGS := -mod=readonly -buildvcs=false
 export GOWORK := off
+# A program with the race detector would sleep a second when it exits: each test binary, and each that a test runs as another program.
+export GORACE := atexit_sleep_ms=0
 
 MODULE := github.com/keelson-dev/keelson
 VERSION := $(or $(shell git describe --tags --always --dirty 2>/dev/null),devel)

@@ -76,11 +76,11 @@ func (m *machine) run() error {
 	<-signals
 	m.mu.Lock()
 	m.emit("SHUTDOWN", map[string]any{"guest": false, "reason": "host-signal"})
-	os.Exit(0)
+	syscall.Exit(0)
 	return nil
 }
 
-// quit ends the process.
+// quit ends the process. Like all that ends it, not with os.Exit: under the race detector, that takes a second.
 func (m *machine) quit() {
 	m.mu.Lock() // a command that runs ends first
 	for _, c := range m.chardevs {
@@ -88,13 +88,13 @@ func (m *machine) quit() {
 			_ = os.Remove(c.path)
 		}
 	}
-	os.Exit(0)
+	syscall.Exit(0)
 }
 
 // exit ends the process with an error, as QEMU does.
 func (m *machine) exit(err error) {
 	_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", Program, err)
-	os.Exit(1)
+	syscall.Exit(1)
 }
 
 // listen makes the socket, or takes that which was inherited.
