@@ -19,24 +19,38 @@ var relativePatterns = map[int]*regexp.Regexp{
 	dayOfWeek:  regexp.MustCompile(`^(0{0,3}[0-7]|(?i:SUN|MON|TUE|WED|THU|FRI|SAT))(?:(?i:(L))|#([1-5]))$`),
 }
 
+// relativeItems are the items with L, W or # in a field of a text, as relativePatterns takes them apart.
+func relativeItems(text string, f int) (items [][]string) {
+	words := strings.Fields(text)
+	if len(words) < 5 {
+		return nil
+	}
+	for item := range strings.SplitSeq(words[len(words)-fieldCount+f], ",") {
+		if m := relativePatterns[f].FindStringSubmatch(item); m != nil {
+			items = append(items, m)
+		}
+	}
+	return items
+}
+
+// readItems are the results of relativeItems by text and field: reading a text takes longer than all else, and it is tested on many days.
+var readItems = map[string]map[int][][]string{}
+
 // slowRelative reports whether a date matches an item with L, W or # in a field: it reads the text again, and walks over the
 // days of the month.
 func slowRelative(s *Schedule, f int, date time.Time) bool {
 	if !strings.ContainsAny(s.text, "LlWw#") {
 		return false
 	}
-	words := strings.Fields(s.text)
-	item := func(item string) bool {
-		m := relativePatterns[f].FindStringSubmatch(item)
-		switch {
-		case m == nil:
-			return false
-		case f == dayOfWeek:
+	if readItems[s.text] == nil {
+		readItems[s.text] = map[int][][]string{dayOfMonth: relativeItems(s.text, dayOfMonth), dayOfWeek: relativeItems(s.text, dayOfWeek)}
+	}
+	return slices.ContainsFunc(readItems[s.text][f], func(m []string) bool {
+		if f == dayOfWeek {
 			return slowNth(m[1], m[3], date)
 		}
 		return slowDate(m, date)
-	}
-	return len(words) >= 5 && slices.ContainsFunc(strings.Split(words[len(words)-fieldCount+f], ","), item)
+	})
 }
 
 // slowNth reports whether a date is the nth, or without a number the last, of its days of the week.
@@ -60,26 +74,24 @@ func slowNth(weekday, number string, date time.Time) bool {
 
 // slowDate reports whether a date is that of the parts of an item.
 func slowDate(m []string, date time.Time) bool {
-	var days []time.Time
-	for day := date.AddDate(0, 0, 1-date.Day()); day.Month() == date.Month(); day = day.AddDate(0, 0, 1) {
-		days = append(days, day)
-	}
+	last := time.Date(date.Year(), date.Month()+1, 0, 0, 0, 0, 0, time.UTC).Day()
 	at, _ := strconv.Atoi(m[4])
 	if m[1] != "" {
 		before, _ := strconv.Atoi(m[2])
-		at = len(days) - before
+		at = last - before
 	}
-	if at < 1 || at > len(days) {
+	if at < 1 || at > last {
 		return false
 	}
 	if m[3]+m[5] == "" {
 		return date.Day() == at
 	}
 	nearest := 0
-	for _, day := range days {
+	for day := 1; day <= last; day++ {
 		distance := func(n int) int { return max(n-at, at-n) }
-		if weekday := day.Weekday(); weekday != time.Saturday && weekday != time.Sunday && (nearest == 0 || distance(day.Day()) < distance(nearest)) {
-			nearest = day.Day()
+		weekday := (int(date.Weekday()) + day - date.Day() + 35) % 7
+		if weekday != int(time.Saturday) && weekday != int(time.Sunday) && (nearest == 0 || distance(day) < distance(nearest)) {
+			nearest = day
 		}
 	}
 	return date.Day() == nearest

@@ -161,12 +161,12 @@ func randomCase(t *testing.T, r *rand.Rand) (o Options, from, to time.Time, step
 	return o, middle.Add(-reach), middle.Add(reach), step
 }
 
-func TestPlanAgreesWithSlowRuns(t *testing.T) {
-	cases := 300
-	if testing.Short() {
-		cases = 100
-	}
-	for seed := range uint64(cases) {
+func TestPlanAgreesWithSlowRuns(t *testing.T)     { comparePlans(t, 100) }
+func TestLongPlanAgreesWithSlowRuns(t *testing.T) { comparePlans(t, 1000) }
+
+// comparePlans compares plans with slowRuns, as many as there are seeds.
+func comparePlans(t *testing.T, seeds uint64) {
+	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
 			o, from, to, step := randomCase(t, r)
