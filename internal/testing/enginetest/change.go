@@ -6,7 +6,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 )
 
-func testChange(r *run) {
+// expectChange applies a change of the cluster.
+func (r *run) expectChange() {
 	before := r.apply()
 	r.Change(&r.request)
 	if seen := r.observe(); seen.Applied || !seen.Exists {
