@@ -2,11 +2,11 @@ package main
 
 import (
 	"bytes"
-	"errors"
-	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/keelson-dev/keelson/internal/cli"
+	cliprogram "github.com/keelson-dev/keelson/internal/cli/program"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -84,11 +84,13 @@ func TestVerbs(t *testing.T) {
 			words = append(words, "--namespace="+namespace)
 		}
 		var out bytes.Buffer
-		cmd := program(t, words...)
-		cmd.Stdout, cmd.Stderr = &out, &out
-		err := cmd.Run()
-		if exit := (*exec.ExitError)(nil); (err != nil) != test.fails || err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) {
-			t.Errorf("%s: %v\n%s", test.words, err, &out)
+		wantCode := cliprogram.ExitOK
+		if test.fails {
+			wantCode = cliprogram.ExitFailure
+		}
+		// Not a process for each: starting one takes longer than what it does.
+		if code := cli.Main(t.Context(), words, &out, &out); code != wantCode {
+			t.Errorf("%s: exit code %d, want %d\n%s", test.words, code, wantCode, &out)
 			continue
 		}
 		for _, want := range test.want {
