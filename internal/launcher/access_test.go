@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -39,20 +40,24 @@ func (m *machine) call(client *http.Client, path, token string, body io.Reader) 
 	return response
 }
 
+// A machine has its console and its ports for the manager, and those of its Pod.
 func TestAccess(t *testing.T) {
 	m := newMachine(t)
+	port := int32(harness.FreeAddress(t).Port())
+	open := fmt.Sprint(DialPath, "?port=", port)
 	for name, content := range map[string]string{
-		TokenFile: token, UserDataFile: "#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p 8080 -h /www]\n",
+		TokenFile: token, UserDataFile: fmt.Sprintf("#cloud-config\nwrite_files: [{path: /www/hello, content: it serves}]\nbootcmd: [busybox httpd -p %d -h /www]\n", port),
 	} {
 		if err := os.WriteFile(filepath.Join(m.dirs.Seed, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+	m.definition.Ports = []Port{{Port: int32(harness.FreeAddress(t).Port()), UDP: true}}
 	m.run()
 	m.awaitReady()
 	client := manager()
 	harness.Eventually(t, "the guest has its address, and serves the port", func() bool {
-		return m.call(client, DialPath+"?port=8080", token, nil).StatusCode == http.StatusOK
+		return m.call(client, open, token, nil).StatusCode == http.StatusOK
 	})
 	for name, test := range map[string]struct {
 		client      *http.Client
@@ -60,22 +65,23 @@ func TestAccess(t *testing.T) {
 		want        int
 	}{
 		"without the token":                 {client, ConsolePath, "", http.StatusForbidden},
-		"with another token":                {client, DialPath + "?port=8080", token + "x", http.StatusForbidden},
+		"with another token":                {client, open, token + "x", http.StatusForbidden},
 		"without HTTP/2":                    {http.DefaultClient, ConsolePath, token, http.StatusHTTPVersionNotSupported},
 		"without a port":                    {client, DialPath, token, http.StatusBadRequest},
 		"a port that the guest has not":     {client, DialPath + "?port=9", token, http.StatusBadGateway},
-		"a port of the guest":               {client, DialPath + "?port=8080", token, http.StatusOK},
-		"a port of the guest, another time": {client, DialPath + "?port=8080", token, http.StatusOK},
+		"a port of the guest":               {client, open, token, http.StatusOK},
+		"a port of the guest, another time": {client, open, token, http.StatusOK},
 	} {
 		if response := m.call(test.client, test.path, test.token, nil); response.StatusCode != test.want {
 			raw, _ := io.ReadAll(response.Body) // a message
 			t.Errorf("%s: %s: %s", name, response.Status, raw)
 		}
 	}
-	web := m.call(client, DialPath+"?port=8080", token, strings.NewReader("GET /hello HTTP/1.0\r\n\r\n"))
+	web := m.call(client, open, token, strings.NewReader("GET /hello HTTP/1.0\r\n\r\n"))
 	if raw, err := io.ReadAll(web.Body); err != nil || !bytes.HasSuffix(raw, []byte("it serves")) {
 		t.Errorf("the guest answers %q, %v", raw, err)
 	}
+	testPorts(m, port)
 	output, input := io.Pipe()
 	console := m.call(client, ConsolePath, token, output)
 	if _, err := input.Write([]byte("\recho $((6*7))x\r")); err != nil {
@@ -97,7 +103,7 @@ func TestAccess(t *testing.T) {
 }
 
 // A machine that is paused goes on when it is resumed, and ends at once when it is stopped: it cannot power off.
-func TestPause(t *testing.T) {
+func TestLongPause(t *testing.T) {
 	m := newMachine(t)
 	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte(token), 0o600); err != nil {
 		t.Fatal(err)
@@ -127,6 +133,22 @@ func TestPause(t *testing.T) {
 	post(ResumePath)
 	harness.Eventually(t, "the guest answers again", func() bool { return strings.Contains(answer(), "refuses") })
 	post(PausePath)
+	m.stop()
+	if ended := m.awaitEnd(); ended.Cause != CauseHost {
+		t.Errorf("ended as %+v", ended)
+	}
+}
+
+// A machine that is paused ends at once, before the grace period is over.
+func TestPausedMachineIsStopped(t *testing.T) {
+	fakeqemu.Install(t)
+	m := newMachine(t)
+	m.token()
+	m.run()
+	m.awaitReady()
+	if got := m.call(manager(), PausePath, token, nil); got.StatusCode != http.StatusOK {
+		t.Fatalf("the pause: %s", got.Status)
+	}
 	m.stop()
 	if ended := m.awaitEnd(); ended.Cause != CauseHost {
 		t.Errorf("ended as %+v", ended)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -19,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/seed"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -67,9 +69,74 @@ func page(port int32) (string, error) {
 	return string(raw), errors.Join(err, response.Body.Close())
 }
 
-// A new machine goes on with the memory in a snapshot, and so does one of a snapshot of that. Each has its own name and key, and the network
-// only when it has them. Later, it sleeps, wakes and boots as any machine.
-func TestForksGoOnAsThemselves(t *testing.T) {
+// A new machine goes on with the memory in a snapshot. It has its own name and key, and the network only when it has them. Then it sleeps,
+// wakes and powers off as any machine, and its clock is right.
+func TestForkGoesOnAsItself(t *testing.T) {
+	m := testForks(t, "first")
+	ended := m.sleeps()
+	info, err := os.Stat(filepath.Join(m.dirs.Disk, savedmemory.File))
+	if err != nil || info.Size() != ended.SavedBytes || info.Mode().Perm() != 0o600 || m.qemu() != 0 {
+		t.Errorf("its memory is %+v, %v; its QEMU is %d", info, err, m.qemu())
+	}
+	const nap = 3 * time.Second
+	time.Sleep(nap) //nolint:forbidigo // the clock of the guest stands still
+	m.definition.ReadyPort = int32(harness.FreeAddress(t).Port())
+	m.definition.Ports = append(m.definition.Ports, Port{Port: int32(harness.FreeAddress(t).Port())}) // it is no device
+	began := time.Now()
+	m.run()
+	m.awaitReady()
+	t.Logf("it answers after %v", time.Since(began))
+	if !m.wasWoken() || m.hasMemory() {
+		t.Errorf("it goes on: %t; its memory is left over: %t", m.wasWoken(), m.hasMemory())
+	}
+	asked := time.Now()
+	said := strings.Fields(m.says("hostname; echo $kept; date +%s"))
+	if len(said) != 3 || said[0] != "first" || said[1] != "it-is-42" {
+		t.Fatalf("it has slept, and says %q", said)
+	}
+	clock, err := strconv.ParseInt(said[2], 10, 64)
+	if late := asked.Sub(time.Unix(clock+1, 0)); err != nil || late > time.Second {
+		t.Errorf("its clock is %v late, %v", late, err) // it shows whole seconds
+	}
+	m.stop()
+	if ended := m.awaitEnd(); ended.Cause != CauseHost {
+		t.Errorf("it was powered off as %+v", ended)
+	}
+	for _, disk := range m.definition.AllDisks() {
+		if size, err := virtualSize(m.dirs.diskPath(disk.Name)); err != nil || size != disk.Bytes {
+			t.Errorf("the disk %s has %d bytes, %v", disk.Name, size, err)
+		}
+	}
+}
+
+// So does one of a snapshot of a fork. Later, it sleeps, wakes and boots.
+func TestLongForksGoOnAsThemselves(t *testing.T) {
+	m := testForks(t, "first", "second")
+	m.sleeps()
+	m.run()
+	m.awaitReady()
+	if got := m.says("hostname; echo $kept"); got != "second it-is-42" || !m.wasWoken() {
+		t.Errorf("it has slept, and says %q", got)
+	}
+	m.types("sync; echo synced-$((40+2))")
+	m.shows(regexp.MustCompile("synced-42"))
+	m.kill()
+	if err := os.Truncate(m.console, 0); err != nil {
+		t.Fatal(err)
+	}
+	m.definition.Asleep = false
+	m.run()
+	m.awaitReady()
+	m.shows(regexp.MustCompile("root@second"))
+	if got := m.says("hostname; echo $kept; cat /root/file"); got != "second precious-1" || m.wasWoken() {
+		t.Errorf("it has booted, and says %q", got)
+	}
+	m.kill()
+}
+
+// testForks returns a machine with the last of these names, which is a fork of the one with the name before, and runs.
+func testForks(t *testing.T, names ...string) *machine {
+	t.Helper()
 	m := newMachine(t)
 	m.token()
 	port := int32(harness.FreeAddress(t).Port())
@@ -83,7 +150,7 @@ func TestForksGoOnAsThemselves(t *testing.T) {
 	m.types(fmt.Sprintf("echo served >/www/page; busybox httpd -p %d -h /www", port))
 	m.types("key=/etc/ssh/ssh_host_ed25519_key; until [ -e $key ]; do :; done")
 	keys := map[string]bool{m.says("md5sum $key"): true}
-	for i, name := range []string{"first", "second"} {
+	for i, name := range names {
 		taken := m.takesMemory()
 		m.kill()
 		m.forkOf(taken, fmt.Sprintf("0b5b4d8e-0000-4000-8000-00000000010%d", i), name)
@@ -109,26 +176,7 @@ func TestForksGoOnAsThemselves(t *testing.T) {
 		}
 		keys[key] = true
 	}
-	m.sleeps()
-	m.run()
-	m.awaitReady()
-	if got := m.says("hostname; echo $kept"); got != "second it-is-42" || !m.wasWoken() {
-		t.Errorf("it has slept, and says %q", got)
-	}
-	m.types("sync; echo synced-$((40+2))")
-	m.shows(regexp.MustCompile("synced-42"))
-	m.kill()
-	if err := os.Truncate(m.console, 0); err != nil {
-		t.Fatal(err)
-	}
-	m.definition.Asleep = false
-	m.run()
-	m.awaitReady()
-	m.shows(regexp.MustCompile("root@second"))
-	if got := m.says("hostname; echo $kept; cat /root/file"); got != "second precious-1" || m.wasWoken() {
-		t.Errorf("it has booted, and says %q", got)
-	}
-	m.kill()
+	return m
 }
 
 // unnamed makes the machine, which has an empty disk and no agent, one that goes on with the memory in a snapshot and never learns its name.
@@ -175,8 +223,16 @@ func (m *machine) bootsNext() {
 	m.kill()
 }
 
-// A guest that refuses ends, and boots at the next run.
+// A guest that refuses, because the seed is not that of the machine, ends, and boots at the next run.
 func TestForkThatRefuses(t *testing.T) {
+	fakeqemu.Install(t)
+	testForkThatRefuses(t)
+}
+
+func TestLongForkThatRefuses(t *testing.T) { testForkThatRefuses(t) }
+
+func testForkThatRefuses(t *testing.T) {
+	t.Helper()
 	m := newMachine(t)
 	m.token()
 	m.definition.DiskBytes = 64 << 20

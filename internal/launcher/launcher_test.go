@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -146,6 +147,14 @@ func (m *machine) qemu() int {
 }
 
 func TestMachineIsStopped(t *testing.T) {
+	fakeqemu.Install(t)
+	testMachineIsStopped(t)
+}
+
+func TestLongMachineIsStopped(t *testing.T) { testMachineIsStopped(t) }
+
+func testMachineIsStopped(t *testing.T) {
+	t.Helper()
 	m := newMachine(t)
 	m.definition.DiskBytes, m.definition.Disks = 64<<20, []Disk{{Name: "data", Bytes: 32 << 20}}
 	if err := os.MkdirAll(filepath.Join(m.dirs.Disks, "data"), 0o700); err != nil {
@@ -171,6 +180,7 @@ func TestMachineIsStopped(t *testing.T) {
 }
 
 func TestQEMUIsKilled(t *testing.T) {
+	fakeqemu.Install(t)
 	m := newMachine(t)
 	m.run()
 	m.awaitReady()

@@ -4,7 +4,6 @@ import (
 	"image/png"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"testing"
 )
@@ -12,9 +11,7 @@ import (
 // The display of a machine is seen by several, who see it end with the machine.
 func TestScreen(t *testing.T) {
 	m := newMachine(t)
-	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	m.firmware() // it shows as much as a guest
 	m.definition.Display = true
 	m.run()
 	m.awaitReady()
@@ -37,8 +34,7 @@ func TestScreen(t *testing.T) {
 		}
 		screens = append(screens, screen)
 	}
-	m.stop()
-	m.awaitEnd()
+	m.kill()
 	for _, screen := range screens {
 		_, _ = io.Copy(io.Discard, screen.Body) // the connection may end before the response
 	}

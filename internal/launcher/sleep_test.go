@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -19,6 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
@@ -128,53 +128,6 @@ func (m *machine) types(line string) {
 	})
 	if err := conn.Close(); err != nil {
 		m.Fatal(err)
-	}
-}
-
-// A guest goes on where it was, in another launcher, and its clock is right.
-func TestGuestGoesOnAfterSleep(t *testing.T) {
-	m := newMachine(t)
-	m.token()
-	m.definition.DiskBytes, m.definition.Disks = 64<<20, []Disk{{Name: "data", Bytes: 32 << 20}}
-	if err := os.MkdirAll(filepath.Join(m.dirs.Disks, "data"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	m.run()
-	m.awaitReady()
-	m.shows(regexp.MustCompile("root@"))
-	m.types("kept=it-is-$((40+2))")
-	began := time.Now()
-	ended := m.sleeps()
-	t.Logf("asleep after %v, %d bytes", time.Since(began), ended.SavedBytes)
-	info, err := os.Stat(filepath.Join(m.dirs.Disk, savedmemory.File))
-	if err != nil || info.Size() != ended.SavedBytes || info.Mode().Perm() != 0o600 {
-		t.Errorf("its memory is %+v, %v", info, err)
-	}
-	if m.qemu() != 0 {
-		t.Error("its QEMU runs")
-	}
-	const nap = 3 * time.Second
-	time.Sleep(nap) //nolint:forbidigo // the clock of the guest stands still
-
-	m.definition.Asleep, m.definition.ReadyPort = true, int32(harness.FreeAddress(t).Port())
-	m.definition.Ports = []Port{{Port: int32(harness.FreeAddress(t).Port())}} // it is no device
-	began = time.Now()
-	m.run()
-	m.awaitReady()
-	t.Logf("it answers after %v", time.Since(began))
-	if m.hasMemory() {
-		t.Error("its memory was used and is still there")
-	}
-	asked := time.Now()
-	m.types("echo $kept; echo clock-$(date +%s)-")
-	m.shows(regexp.MustCompile("it-is-42"))
-	guest, err := strconv.ParseInt(m.shows(regexp.MustCompile(`clock-(\d+)-`))[1], 10, 64)
-	if late := asked.Sub(time.Unix(guest+1, 0)); err != nil || late > time.Second {
-		t.Errorf("its clock is %v late, %v", late, err) // it shows whole seconds
-	}
-	m.stop()
-	if ended := m.awaitEnd(); ended.Cause != CauseHost {
-		t.Errorf("it was powered off as %+v", ended)
 	}
 }
 
@@ -296,6 +249,7 @@ func TestSleepOnAFullVolume(t *testing.T) {
 
 // Without a root disk there is no volume for the memory.
 func TestMachineWithoutDiskDoesNotSleep(t *testing.T) {
+	fakeqemu.Install(t)
 	m := newMachine(t)
 	m.token()
 	m.run()
@@ -330,6 +284,14 @@ func TestQEMUDiesDuringSleep(t *testing.T) {
 
 // A machine that sleeps when it is evicted does so when its Pod is deleted, unless it is to be powered off, or cannot sleep.
 func TestEvictedMachineSleeps(t *testing.T) {
+	fakeqemu.Install(t)
+	testEvictedMachineSleeps(t)
+}
+
+func TestLongEvictedMachineSleeps(t *testing.T) { testEvictedMachineSleeps(t) }
+
+func testEvictedMachineSleeps(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() { atomicfile.Fault = func(string, string) error { return nil } })
 	m := newMachine(t)
 	m.token()

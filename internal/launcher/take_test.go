@@ -3,25 +3,22 @@ package launcher
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
-	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
+	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -154,7 +151,7 @@ func TestSnapshotOfAMachine(t *testing.T) {
 }
 
 // The file systems of a guest are frozen while the copy begins, so that what was written is in the snapshot, and the guest writes on.
-func TestSnapshotFreezesTheGuest(t *testing.T) {
+func TestLongSnapshotFreezesTheGuest(t *testing.T) {
 	m := newMachine(t)
 	m.definition.DiskBytes = 64 << 20
 	m.runsOnDisk()
@@ -182,6 +179,22 @@ func TestSnapshotFreezesTheGuest(t *testing.T) {
 	other.types("echo on-$(cat /root/file)")
 	other.shows(regexp.MustCompile("on-precious-1"))
 	other.kill()
+}
+
+// The launcher freezes the guest, records that it owes the end of that, and thaws it.
+func TestSnapshotOfAGuestWithAnAgent(t *testing.T) {
+	fakeqemu.Install(t)
+	m := newMachine(t)
+	m.definition.DiskBytes = 8 << 20
+	m.run()
+	m.awaitReady()
+	owed := false
+	atStep(t, "guest frozen", func() { owed = m.launcher.owner.Load().Record().Owed.Thaw })
+	if taken := m.takes(); !taken.Quiesced || !owed || m.launcher.owner.Load().Record().Owed.Thaw {
+		t.Errorf("it is %+v; recorded while it was frozen: %t", taken, owed)
+	}
+	m.nothingLeft()
+	m.kill()
 }
 
 func emptyFile(t *testing.T, path string) string {
@@ -251,126 +264,5 @@ func TestSnapshotFails(t *testing.T) {
 	m.kill()
 	if _, err := os.Stat(filepath.Join(m.dirs.Disk, takeSocket)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its socket is left over: %v", err)
-	}
-}
-
-// A snapshot with memory has the memory and the disks of one moment: a machine that gets both goes on.
-func TestSnapshotWithMemory(t *testing.T) {
-	m := newMachine(t)
-	m.token()
-	m.definition.DiskBytes = 64 << 20
-	m.runsOnDisk()
-	m.types("kept=it-is-$((40+2)); echo precious-1 >/root/file")
-	run := m.qemu()
-	taken := m.takesMemory()
-	if taken.Memory == nil || taken.Memory.Size == 0 || taken.Quiesced {
-		t.Fatalf("it is %+v", taken)
-	}
-	m.nothingLeft()
-	m.types("echo $kept; echo later >/root/file; echo on-$((40+2))")
-	m.shows(regexp.MustCompile("on-42"))
-	if m.qemu() != run {
-		t.Error("it does not run on")
-	}
-	m.kill()
-	m.goesOnWith(taken)
-	m.types("echo after-$kept-$(cat /root/file)")
-	m.shows(regexp.MustCompile("after-it-is-42-precious-1"))
-	m.sleeps()
-	asleep := m.takesMemory()
-	if asleep.Memory == nil || asleep.Memory.SHA256 == taken.Memory.SHA256 {
-		t.Errorf("asleep, it is %+v", asleep)
-	}
-	m.goesOnWith(asleep)
-	m.types("echo again-$kept")
-	m.shows(regexp.MustCompile("again-it-is-42"))
-	m.kill()
-	// It is off.
-	job := m.taking()
-	job.Take.Memory, m.dirs.Snapshot = true, t.TempDir()
-	if result := RunJob(t.Context(), job, m.dirs, io.Discard); !strings.Contains(result.Error, "is not asleep") {
-		t.Errorf("off, it is %+v", result)
-	}
-}
-
-// takesMemory takes a snapshot with memory.
-func (m *machine) takesMemory() *Taken {
-	m.Helper()
-	m.dirs.Snapshot = m.TempDir()
-	job := m.taking()
-	job.Take.Memory = true
-	result := RunJob(m.Context(), job, m.dirs, io.Discard)
-	if result.Error != "" {
-		m.Fatal(result.Error)
-	}
-	return result.Taken
-}
-
-// goesOnWith runs the machine with the disk and the memory of a snapshot.
-func (m *machine) goesOnWith(taken *Taken) {
-	m.Helper()
-	for from, to := range map[string]string{SnapshotFile("root"): m.dirs.diskPath("root"), savedmemory.File: filepath.Join(m.dirs.Disk, savedmemory.File)} {
-		if err := diskbackup.CopySparse(m.Context(), filepath.Join(m.dirs.Snapshot, from), emptyFile(m.T, to), func(int64) {}); err != nil {
-			m.Fatal(err)
-		}
-	}
-	saved := savedMemory{Memory: *taken.Memory, Epoch: m.definition.Epoch}
-	var err error
-	if saved.Files, err = savedmemory.Stamp(m.dirs.Disk, []string{m.dirs.diskPath("root")}); err != nil {
-		m.Fatal(err)
-	}
-	raw, err := json.Marshal(saved)
-	if err = errors.Join(err, os.WriteFile(filepath.Join(m.dirs.Disk, memoryRecord), raw, 0o600)); err != nil {
-		m.Fatal(err)
-	}
-	m.definition.ReadyPort = int32(harness.FreeAddress(m.T).Port())
-	m.run()
-	m.awaitReady()
-	if !m.wasWoken() {
-		m.Error("it has booted")
-	}
-}
-
-// A machine that is halted for a snapshot is powered off when its Pod is deleted, and one that is paused stays so.
-func TestStopDuringASnapshotWithMemory(t *testing.T) {
-	m := newMachine(t)
-	m.token()
-	m.definition.DiskBytes = 64 << 20
-	m.run()
-	m.awaitReady()
-	if response := m.call(manager(), PausePath, token, nil); response.StatusCode != http.StatusOK {
-		t.Fatalf("the pause: %s", response.Status)
-	}
-	m.takesMemory()
-	var status struct{ Status string }
-	if err := m.launcher.monitor().Run(t.Context(), "query-status", nil, &status); err != nil || status.Status != "paused" {
-		t.Errorf("after a snapshot, the paused machine is %q, %v", status.Status, err)
-	}
-	if response := m.call(manager(), ResumePath, token, nil); response.StatusCode != http.StatusOK {
-		t.Fatalf("it goes on: %s", response.Status)
-	}
-	interrupted := make(chan struct{})
-	once := sync.OnceFunc(func() { close(interrupted) })
-	hook := func(name string) {
-		switch name {
-		case "halted for a snapshot":
-			m.stop()
-			<-interrupted
-		case "copy interrupted":
-			once()
-		}
-	}
-	t.Cleanup(func() { atSteps.Store(nil) })
-	atSteps.Store(&hook)
-	job := m.taking()
-	job.Take.Memory, m.dirs.Snapshot = true, t.TempDir()
-	if result := RunJob(t.Context(), job, m.dirs, io.Discard); !strings.Contains(result.Error, "being powered off") {
-		t.Errorf("the snapshot is %+v", result)
-	}
-	if ended := m.awaitEnd(); ended.Cause != CauseHost || ended.Message != "its Pod was stopped" {
-		t.Errorf("it ended as %+v", ended)
-	}
-	if raw, err := os.ReadFile(m.console); err != nil || !strings.Contains(string(raw), "Power down") {
-		t.Errorf("the guest was not powered off: %v", err)
 	}
 }

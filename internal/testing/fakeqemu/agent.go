@@ -2,7 +2,9 @@ package fakeqemu
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
+	"io"
 	"net"
 	"slices"
 )
@@ -31,9 +33,23 @@ var agentCommands = map[string]command{
 	}},
 	"keelson-start": {"entropy:any", func(*machine, map[string]any, *passed) (any, error) { return nil, nil }},
 	"keelson-fork": {"entropy:any hardware-address:string instance-id?:string", func(m *machine, a map[string]any, _ *passed) (any, error) {
-		m.guest.Instance, _ = a["instance-id"].(string)
+		instance, given := a["instance-id"].(string)
+		if given && !m.isSeedOf(instance) {
+			return nil, generic("the seed is not that of %s", instance)
+		}
+		m.guest.Instance = instance
 		return nil, nil
 	}},
+}
+
+// isSeedOf reports whether the seed of the machine, if it has one, is that of an instance.
+func (m *machine) isSeedOf(instance string) bool {
+	n := m.node("seed")
+	if n == nil {
+		return true
+	}
+	content, err := io.ReadAll(io.NewSectionReader(n.file, 0, n.size))
+	return err == nil && bytes.Contains(content, []byte(`"instance-id":"`+instance+`"`))
 }
 
 // isAgent reports whether a device is the channel of the agent.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -153,7 +154,7 @@ func (m *machine) resume() {
 		if m.isAgent(c) && m.guest.Agent && !c.open {
 			c.open = true
 			m.emit("VSERPORT_CHANGE", map[string]any{"id": "agent-port", "open": true})
-			c.write("The guest has booted\r\n")
+			m.say("The guest has booted\r\n")
 		}
 	}
 	m.resumed.Broadcast()
@@ -177,10 +178,13 @@ func (m *machine) powerDown() {
 	}
 }
 
-// write writes to the log of a device, if it has one.
-func (c *chardev) write(text string) {
-	if c.log != nil {
-		_, _ = c.log.WriteString(text)
+// say writes to the log of the serial console, if it has one.
+func (m *machine) say(text string) {
+	for _, c := range m.chardevs {
+		isSerial := func(d *device) bool { return d.driver == "isa-serial" && d.options["chardev"] == c.id }
+		if c.log != nil && slices.ContainsFunc(m.devices, isSerial) {
+			_, _ = c.log.WriteString(text)
+		}
 	}
 }
 
