@@ -59,7 +59,7 @@ func (w *fixture) checkDisks() {
 }
 
 // A disk is plugged into a running machine, grown, removed and plugged again; the guest finds it by its name.
-func TestGuestSeesDisks(t *testing.T) {
+func TestLongGuestSeesDisks(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := booted()

@@ -38,7 +38,7 @@ func runQuiescing(ctx context.Context, d *Driver) error {
 
 // A snapshot of a running machine has what the guest has written to its file systems, whether it is on the disk yet or not. The guest
 // writes on afterwards, also if the manager was killed while it was frozen.
-func TestSnapshotFreezesTheGuest(t *testing.T) {
+func TestLongSnapshotFreezesTheGuest(t *testing.T) {
 	needGuest(t)
 	at := hookSteps(t)
 	w := newFixture(t)

@@ -116,7 +116,7 @@ func TestGuestBootsAnswersAndPowersOff(t *testing.T) {
 	w.remove()
 }
 
-func TestChangesOfARunningMachine(t *testing.T) {
+func TestLongChangesOfARunningMachine(t *testing.T) {
 	needGuest(t)
 	boots(t) // only then it gives memory back
 	w := newFixture(t)

@@ -190,24 +190,34 @@ func counter(text string) int {
 }
 
 // Machines that are made of a snapshot with memory go on from its moment at once, beside the machine that it was taken of, and each as
-// itself: none has the name, the addresses, the keys or the random numbers of another one. They have their disks, and boot later as
-// any machine.
+// itself: none has the name, the addresses, the keys or the random numbers of another one. They have their disks.
 func TestForksWithMemory(t *testing.T) {
-	const number = 3
-	needGuest(t)
 	w := newFixture(t)
+	guests, id := testForksWithMemory(w)
+	for _, g := range guests {
+		g.remove()
+	}
+	w.deleteSnapshot(id)
+}
+
+// testForksWithMemory returns the guest of the machine that a snapshot with memory was taken of, and those of two forks of it, which run.
+func testForksWithMemory(w *fixture) (guests []*testGuest, id backend.SnapshotIdentity) {
+	const number = 2
+	t := w.T
+	t.Helper()
+	needGuest(t)
 	source := named("default", "web", func(m *backend.Machine) {
 		m.DiskBytes, m.Disks = 64<<20, []backend.Disk{{Name: "data", SizeBytes: 16 << 20}}
 	})
 	source.Seed.UserData += "ssh_authorized_keys: [" + testKey + "]\n"
-	guests := w.boot(source)
+	guests = w.boot(source)
 	web := guests[0]
 	web.exec("echo of-web >/root/file; echo of-data >/dev/disk/by-id/virtio-data; i=100; while sleep 0.1; do i=$((i+1)); echo $i >/tmp/next; mv /tmp/next /tmp/i; done >/dev/null 2>&1 &")
 	harness.Eventually(t, "it counts", func() bool {
 		out, err := web.try("cat /tmp/i 2>/dev/null") // at first, there is no file
 		return err == nil && counter(out) > 110
 	})
-	id := snapshotOf(1, "first")
+	id = snapshotOf(1, "first")
 	w.takesMemory(id, source)
 	counted := web.exec("cat /tmp/i")
 
@@ -268,9 +278,14 @@ func TestForksWithMemory(t *testing.T) {
 		}
 		web.gets("web", g.machine.Name) // the page is in the memory
 	}
+	return guests, id
+}
 
-	// After that, a fork is a machine like any other one.
-	fork := guests[1]
+// Later, a fork boots as any machine.
+func TestLongForksWithMemory(t *testing.T) {
+	w := newFixture(t)
+	guests, id := testForksWithMemory(w)
+	source, fork := guests[0].machine, guests[1]
 	fork.exec("echo of-fork >/root/file; sync")
 	w.do(w.driver.Stop(t.Context(), fork.machine.Identity, time.Minute))
 	harness.Eventually(t, "it is off", func() bool { s := fork.server(); return is(backend.StateStopped)(&s) })

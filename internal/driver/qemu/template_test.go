@@ -126,7 +126,7 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 // Machines from one template share nothing by which they could be told to be the same, or could guess what another one keeps
 // secret, and the time of each is right.
 func TestMachinesFromOneTemplateHaveTheirOwnIdentities(t *testing.T) {
-	const number = 12
+	const number = 3
 	w := instantly(t)
 	script := `#cloud-config
 ssh_authorized_keys: [` + testKey + `]
@@ -199,7 +199,7 @@ bootcmd:
 }
 
 // A machine that cannot be started from a template boots, and so does one whose template is damaged, which is removed.
-func TestMachineBootsWithoutATemplate(t *testing.T) {
+func TestLongMachineBootsWithoutATemplate(t *testing.T) {
 	w := instantly(t)
 	machine := booted()
 	for _, damage := range []struct {

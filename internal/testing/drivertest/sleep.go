@@ -55,8 +55,6 @@ func testSleep(f *fixture) {
 		f.until(machine, backend.StatePaused)
 	}
 	f.sleep(machine)
-	f.start(machine)
-	f.sleep(machine)
 	stopped := f.stop(machine, 0)
 	if stopped.Ended == nil || stopped.Ended.Cause != backend.CauseRequested || stopped.SavedBytes != 0 {
 		f.Errorf("a server that was stopped while it was asleep: %+v, ended %+v", stopped, stopped.Ended)
