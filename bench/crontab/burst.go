@@ -47,14 +47,19 @@ func (b *bench) createSchedules(ctx context.Context, s *harness.Sample, namespac
 	if s.Contestant != keelson {
 		due = due.Truncate(time.Minute).Add(time.Minute)
 	}
-	return due, b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) (err error) {
-		if s.Contestant == keelson {
-			_, err = writer.Keelson.StableV1().CronTabs(namespace).Create(ctx, newCronTab(objectName(i), due), metav1.CreateOptions{})
-		} else {
-			_, err = writer.Kube.BatchV1().CronJobs(namespace).Create(ctx, newCronJob(objectName(i), due), metav1.CreateOptions{})
-		}
-		return err
+	return due, b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
+		return createSchedule(ctx, writer, s.Contestant, namespace, objectName(i), due)
 	})
+}
+
+// createSchedule creates a CronTab or a CronJob that is due at a time.
+func createSchedule(ctx context.Context, writer harness.Connection, contestant, namespace, name string, due time.Time) (err error) {
+	if contestant == keelson {
+		_, err = writer.Keelson.StableV1().CronTabs(namespace).Create(ctx, newCronTab(name, due), metav1.CreateOptions{})
+	} else {
+		_, err = writer.Kube.BatchV1().CronJobs(namespace).Create(ctx, newCronJob(name, due), metav1.CreateOptions{})
+	}
+	return err
 }
 
 // empty deletes everything in a namespace that this benchmark or a controller has created there.

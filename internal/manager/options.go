@@ -14,7 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/confine"
-	"github.com/keelson-dev/keelson/internal/controller/crontab"
+	"github.com/keelson-dev/keelson/internal/controller/crontab/ping"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine"
 	"github.com/keelson-dev/keelson/internal/manager/election"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
@@ -269,7 +269,7 @@ func (o *Options) validate(all []Controller) error {
 }
 
 func (o *Options) validateNetworks(wrong func(option string, value any, why string, args ...any)) {
-	for option, networks := range map[string][]string{"clusters.addressAllow": o.ClusterAddresses, crontab.PingNetworksOption: o.PingNetworks} {
+	for option, networks := range map[string][]string{"clusters.addressAllow": o.ClusterAddresses, ping.NetworksOption: o.PingNetworks} {
 		if _, err := parseNetworks(networks); err != nil {
 			wrong(option, strings.Join(networks, ","), "%v", err)
 		}

@@ -4,12 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
 )
 
 const stopTimeout = 35 * time.Second
@@ -63,6 +68,61 @@ func (c *Cluster) StartManager(ctx context.Context, controllers string, flags ..
 		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
 	}
 	return c.StartProgram(ctx, "keelson manager", `"Manager is ready"`, c.Keelson, append(args, flags...)...)
+}
+
+// PID returns the id of the process.
+func (p *Program) PID() int { return p.cmd.Process.Pid }
+
+// AwaitIdle waits until the program has used less than a twentieth of a processor for some time. It returns when it last used more.
+func (p *Program) AwaitIdle(ctx context.Context, quiet time.Duration) (last time.Time, err error) {
+	const window = 500 * time.Millisecond
+	last, before := time.Now(), ProcessorTime(p.PID())
+	err = Until(ctx, window, func() error {
+		used := ProcessorTime(p.PID())
+		if used-before > window.Seconds()/20 {
+			last = time.Now()
+		}
+		before = used
+		if time.Since(last) < quiet {
+			return fmt.Errorf("%s is busy", p.name)
+		}
+		return nil
+	})
+	return last, err
+}
+
+// metricsAddress is where the program says in its log that it serves metrics.
+var metricsAddress = regexp.MustCompile(`"metrics":"([^"]+)"`)
+
+// LiveHeap returns the memory of objects in a Go program that serves metrics without authentication; 0 if it serves none. It has collected
+// its garbage if it did nothing for two minutes.
+func (p *Program) LiveHeap(ctx context.Context) (bytes float64, err error) {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return 0, err
+	}
+	address := metricsAddress.FindSubmatch(text)
+	if address == nil {
+		return 0, nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(address[1])+"/metrics", http.NoBody)
+	if err != nil {
+		return 0, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return 0, fmt.Errorf("read the metrics of %s: %w", p.name, err)
+	}
+	for _, metric := range families["go_memstats_heap_alloc_bytes"].GetMetric() {
+		bytes += metric.GetGauge().GetValue()
+	}
+	return bytes, nil
 }
 
 // Use does work while the program runs, with the id of its process, and then stops it. The context of the work also ends when

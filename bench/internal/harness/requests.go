@@ -21,6 +21,15 @@ type Writes map[string]float64
 // Served returns the writes of c.Counted that kube-apiserver has served since its start, without those of c.Uncounted.
 // Only one contestant runs at a time, so that all others are its own.
 func (c *Cluster) Served(ctx context.Context) (Writes, error) {
+	all, err := c.Requests(ctx)
+	maps.DeleteFunc(all, func(name string, _ float64) bool {
+		return strings.HasPrefix(name, "GET ") || strings.HasPrefix(name, "LIST ")
+	})
+	return all, err
+}
+
+// Requests returns the same as Served with the reads; watches, which go on, are none.
+func (c *Cluster) Requests(ctx context.Context) (Writes, error) {
 	text, err := c.Observer.Kube.Discovery().RESTClient().Get().AbsPath("/metrics").SetHeader("Accept", "text/plain;version=0.0.4").DoRaw(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the metrics of kube-apiserver: %w", err)
@@ -44,8 +53,8 @@ func served(text io.Reader, counted, uncounted []string) (Writes, error) {
 		if label["subresource"] != "" {
 			name += "/" + label["subresource"]
 		}
-		reads := slices.Contains([]string{"GET", "LIST", "WATCH", "CONNECT"}, label["verb"])
-		if reads || !slices.Contains(counted, label["resource"]) || slices.Contains(uncounted, name) {
+		streams := label["verb"] == "WATCH" || label["verb"] == "CONNECT"
+		if streams || !slices.Contains(counted, label["resource"]) || slices.Contains(uncounted, name) {
 			continue
 		}
 		if label["code"] >= "400" {
@@ -70,11 +79,15 @@ func (w Writes) Since(before Writes) Writes {
 // SetWrites sets the writes of a sample, and the figure "writes": how many there are for an object.
 func (s *Sample) SetWrites(writes Writes) {
 	s.Writes = writes
-	sum := 0.0
-	for _, n := range writes {
+	s.Set("writes", writes.Sum()/float64(s.Size))
+}
+
+// Sum returns the number of all writes.
+func (w Writes) Sum() (sum float64) {
+	for _, n := range w {
 		sum += n
 	}
-	s.Set("writes", sum/float64(s.Size))
+	return sum
 }
 
 // Writes lists the writes of all samples for an object.

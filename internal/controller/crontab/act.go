@@ -51,7 +51,7 @@ type actResult struct {
 // not forever: if runs are due faster than the API server creates Jobs, cleanup happens along with
 // a run once it is overdue.
 func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, p plan) (actResult, error) {
-	st.progress, st.openRequest = &p.progress, p.request
+	st.progress, st.progressLoaded, st.openRequest, st.postponed = &p.progress, true, p.request, false
 	var d actResult
 	if p.start != nil {
 		started, err := r.start(ctx, cronTab, st, seen, p.start)
@@ -102,7 +102,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 		job, err = r.findExisting(ctx, cronTab, s)
 	} else if created {
 		r.status.Created()
-		if s.isScheduled() && len(s.follows) == 0 {
+		if s.isScheduled() && s.follows == nil {
 			startLag.Observe(kube.Seconds(s.due, r.clock.Now()))
 		}
 	}
@@ -113,7 +113,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 	started.uid, started.resourceVersion = job.UID, job.ResourceVersion
 	st.confirmCreation(started)
 	if created {
-		r.pinger.add(newPings(cronTab, stablev1.PingStart, &started)...)
+		r.ping(newPings(cronTab, stablev1.PingStart, &started)...)
 	}
 	log.FromContext(ctx).V(1).Info("Created Job", "Job", s.name)
 	return &started, nil
@@ -185,7 +185,7 @@ func newJob(cronTab *stablev1.CronTab, template *batchv1.JobTemplateSpec, s *pen
 	if !s.backfill.IsZero() {
 		job.Annotations[stablev1.BackfillRequestedAtAnnotation] = formatRequest(s.backfill)
 	}
-	if len(s.follows) > 0 {
+	if s.follows != nil {
 		job.Annotations[stablev1.FollowsAnnotation] = joinUIDs(s.follows)
 	}
 	if s.values != nil {

@@ -81,9 +81,9 @@ func (o observation) turnAt(at time.Time) (turn, []run) {
 	return verdict, ended
 }
 
-// uidsOf returns the UIDs of runs, sorted.
+// uidsOf returns the UIDs of runs, sorted; not nil.
 func uidsOf(runs []run) []types.UID {
-	var all []types.UID
+	all := []types.UID{}
 	for _, r := range runs {
 		all = append(all, r.uid)
 	}
@@ -141,7 +141,7 @@ func (p *plan) recoverFollowed(seen observation) {
 		known = append(known, uidsOf(predecessor.runs)...)
 	}
 	for _, r := range seen.runs {
-		if len(r.follows) == 0 {
+		if r.follows == nil {
 			continue
 		}
 		p.follow(r.follows)

@@ -118,6 +118,13 @@ func TestDecideAfter(t *testing.T) {
 				seen: with(family{a: jobs{"11:58:00": {good}}, own: jobs{"11:58:00": {following("a11:58:00"), good}}, queued: []string{"11:58:00"}})},
 			[]types.UID{"a11:58:00"},
 		},
+		{decideTest{name: "the Job of a queued time is gone", cronTab: one, seen: with(family{queued: []string{"11:58:00"}}), want: starts("11:58:00")}, nil},
+		{
+			decideTest{name: "our Job for a time whose Job is gone is proof and no longer needed", cronTab: newCronTab(withAfter(stablev1.AfterSucceeded, "a"), func(c *stablev1.CronTab) { *c.Spec.SuccessfulJobsHistoryLimit = 0 }),
+				want: decision{DecidedUntil: "11:50:00", LastScheduled: "11:50:00", Prune: []string{"11:57:00"}},
+				seen: with(family{own: jobs{"11:57:00": {following(), good}, "11:58:00": {following(), good}}, queued: []string{"11:58:00"}})},
+			nil,
+		},
 		{decideTest{name: "Jobs that are gone are forgotten", cronTab: one, seen: with(family{followed: []types.UID{"a11:58:00"}}), want: waits}, nil},
 		{
 			decideTest{name: "it ran again", cronTab: one, seen: with(family{a: jobs{"11:58:00": {good}}, own: jobs{"11:58:00": {following("earlier"), good}}}),
@@ -159,7 +166,12 @@ func TestDecideAfter(t *testing.T) {
 			test.run(t)
 			seen := test.seen(test.cronTab)
 			seen.schedule, seen.invalid = newSchedule(test.cronTab)
-			if diff := cmp.Diff(test.followed, decide(test.cronTab, seen, at(test.now)).progress.followed, cmp.Comparer(func(a, b []types.UID) bool { return slices.Equal(a, b) })); diff != "" {
+			seen.postponed = true
+			p := decide(test.cronTab, seen, at(test.now))
+			if p.start != nil && runOf(newJob(test.cronTab, &batchv1.JobTemplateSpec{}, p.start, time.UTC)).follows == nil {
+				t.Error("the Job does not say that it follows others")
+			}
+			if diff := cmp.Diff(test.followed, p.progress.followed, cmp.Comparer(func(a, b []types.UID) bool { return slices.Equal(a, b) })); diff != "" {
 				t.Errorf("followed (-want +got):\n%s", diff)
 			}
 		})

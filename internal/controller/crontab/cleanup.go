@@ -79,7 +79,7 @@ func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {
 		// After a newer request, this one is not started again.
 		return r.at.Equal(o.recorded.lastManual) || !r.at.Equal(requests.At(cronTab.Spec.RunRequestedAt))
 	}
-	if len(r.follows) > 0 {
+	if r.follows != nil {
 		_, ended := o.turnAt(r.at)
 		return isSubset(uidsOf(ended), o.recorded.followed) && !slices.ContainsFunc(o.recorded.queued, r.at.Equal)
 	}

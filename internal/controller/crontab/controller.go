@@ -20,9 +20,9 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/controller/crontab/ping"
 	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/setup"
@@ -43,8 +44,8 @@ const Name = "crontab"
 
 var kind = stablev1.SchemeGroupVersion.WithKind("CronTab")
 
-// duePriority is the queue priority of a CronTab with a due run.
-const duePriority = 100
+// duePriority is the queue priority of a CronTab with a due run, and latePriority that of one whose run is late.
+const duePriority, latePriority = 100, 50
 
 // Reconciler starts the runs of CronTabs.
 type Reconciler struct {
@@ -58,25 +59,24 @@ type Reconciler struct {
 	slowCreates *semaphore.Weighted
 	activeSince func() time.Time
 	stuckAfter  time.Duration
-	pinger      *pinger
+	ping        func(...*ping.Ping)
 }
 
 // NewReconciler returns a Reconciler. It reads from the cache of c, which needs the indexes of
-// Indexes, and from live where a stale read would be harmful. Pings reach the public Internet and pingNetworks.
-func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.Clock, pingNetworks []netip.Prefix) *Reconciler {
-	about := kube.NewRecorder(kind, recorder)
+// Indexes, and from live where a stale read would be harmful. It calls ping with the pings to send; that must not block.
+func NewReconciler(c client.Client, live client.Reader, recorder *kube.Recorder, clock clock.Clock, ping func(...*ping.Ping)) *Reconciler {
 	return &Reconciler{
 		client:      c,
 		live:        live,
 		status:      kube.NewStatusWriter(kind.Kind, c, clock),
-		events:      about,
+		events:      recorder,
 		clock:       clock,
 		wakeups:     newWakeups(clock),
 		states:      newStateStore(),
 		slowCreates: semaphore.NewWeighted(maxSlowCreates),
 		activeSince: sync.OnceValue(clock.Now),
 		stuckAfter:  stuckAfter,
-		pinger:      newPinger(live, about, pingNetworks),
+		ping:        ping,
 	}
 }
 
@@ -85,7 +85,9 @@ func Add(mgr ctrl.Manager, options controller.Options, pingNetworks []netip.Pref
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{}, pingNetworks)
+	recorder := kube.NewRecorder(kind, mgr.GetEventRecorder(Name))
+	sender := ping.NewSender(mgr.GetAPIReader(), recorder, pingNetworks)
+	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), recorder, clock.RealClock{}, sender.Add)
 	watches := ctrl.NewControllerManagedBy(mgr).
 		Watches(&stablev1.CronTab{}, r.cronTabHandler()).
 		Watches(&batchv1.Job{}, r.jobHandler()).
@@ -96,7 +98,7 @@ func Add(mgr ctrl.Manager, options controller.Options, pingNetworks []netip.Pref
 	if err := mgr.Add(exporter{mgr.GetClient()}); err != nil {
 		return fmt.Errorf("register the metrics of controller %s: %w", Name, err)
 	}
-	return mgr.Add(r.pinger)
+	return mgr.Add(sender)
 }
 
 // enqueueDue starts a goroutine that adds CronTabs to the queue when they are due.
@@ -120,22 +122,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		return reconcile.Result{}, nil
 	}
 	st := r.states.get(cronTab)
-	st.applyLastWrite(cronTab)
-	seen, err := r.observe(ctx, cronTab, st)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	plan := decide(cronTab, seen, r.clock.Now())
-	if plan.needsLiveRead {
-		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, st); err != nil || cronTab == nil {
-			// The backoff of the queue may grow beyond the time a run may wait.
-			r.wakeups.set(key, plan.now.Add(maxRetryInterval))
-			return reconcile.Result{}, err
-		}
-		plan = decide(cronTab, seen, r.clock.Now())
-	}
-	if err := r.confirm(ctx, plan.confirm); err != nil {
+	cronTab, seen, plan, err := r.plan(ctx, cronTab, st)
+	switch {
+	case err != nil || cronTab == nil:
 		return kube.ResultForTransient(err)
+	case plan.postponed:
+		st.postponed = true
+		r.wakeups.set(key, plan.wakeAt)
+		return reconcile.Result{RequeueAfter: time.Millisecond, Priority: ptr.To(latePriority)}, nil
 	}
 	release, ok := r.reserve(st, plan)
 	if !ok {
@@ -152,6 +146,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	}
 	r.observePods(ctx, cronTab, st, &seen, plan.now) // after the due run, because it asks the API server
 	return r.finish(ctx, cronTab, st, seen, plan, done, actErr)
+}
+
+// plan observes a CronTab and decides what to do; if the API server has to confirm the progress, a second time with the CronTab
+// that it has, which is nil if it is gone.
+func (r *Reconciler) plan(ctx context.Context, cronTab *stablev1.CronTab, st *state) (*stablev1.CronTab, observation, plan, error) {
+	st.applyLastWrite(cronTab)
+	seen, err := r.observe(ctx, cronTab, st)
+	if err != nil {
+		return cronTab, seen, plan{}, err
+	}
+	p := decide(cronTab, seen, r.clock.Now())
+	if p.needsLiveRead {
+		key := client.ObjectKeyFromObject(cronTab)
+		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, st); err != nil || cronTab == nil {
+			// The backoff of the queue may grow beyond the time a run may wait.
+			r.wakeups.set(key, p.now.Add(maxRetryInterval))
+			return cronTab, seen, p, err
+		}
+		p = decide(cronTab, seen, r.clock.Now())
+	}
+	return cronTab, seen, p, r.confirm(ctx, p.confirm)
 }
 
 // reserve reserves one of the few workers for CronTabs with slow creations, if the plan starts a run of such a CronTab. It returns

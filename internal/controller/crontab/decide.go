@@ -43,7 +43,7 @@ type pendingRun struct {
 	values crontab.Values
 	// backfill is the request of the backfill that the run belongs to; zero if it belongs to none.
 	backfill time.Time
-	// follows are the Jobs that the run follows by spec.after.
+	// follows are the Jobs that the run follows by spec.after, as those of a run.
 	follows []types.UID
 }
 
@@ -64,8 +64,9 @@ type plan struct {
 
 	// start is the run to start now, or nil.
 	start *pendingRun
-	// needsLiveRead means that the API server has to confirm the progress before start.
-	needsLiveRead bool
+	// postponed means that start waits until what is due now has started. needsLiveRead means that the API server has to confirm the
+	// progress before start.
+	postponed, needsLiveRead bool
 	// cleanupOverdue means that cleanup does not wait any longer until no run is due.
 	cleanupOverdue bool
 	// blocked is the run that has to wait, because the concurrency limit is reached.
@@ -115,7 +116,8 @@ func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 	p.selectNextRun(cronTab, seen)
 	if p.start != nil {
 		p.afterStart = p.progress.afterStart(p.start)
-		p.needsLiveRead = seen.isFirst || p.isDoubtful(seen.verifiedAt, seen.stalledAt)
+		p.postponed = !seen.postponed && p.isLate()
+		p.needsLiveRead = !p.postponed && (seen.isFirst || p.isDoubtful(seen.verifiedAt, seen.stalledAt))
 	}
 	p.selectCleanup(cronTab, seen)
 	p.scheduleWakeup(cronTab, seen)
@@ -284,7 +286,7 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 
 // scheduleWakeup sets the time of the next reconcile.
 func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
-	if p.start != nil && (p.queuedCount > 1 || !p.start.backfill.IsZero()) {
+	if p.start != nil && !p.postponed && (p.queuedCount > 1 || !p.start.backfill.IsZero()) {
 		// More runs are due, or perhaps more of a backfill can start.
 		p.wakeAt = earlier(p.wakeAt, p.now)
 	}
@@ -315,6 +317,11 @@ func earlier(a, b time.Time) time.Time {
 // server last confirmed the progress.
 func (p plan) isDoubtful(verified, stalled time.Time) bool {
 	return verified.Before(stalled) || p.now.Sub(p.start.due) > liveReadThreshold && kube.Elapsed(verified, p.now) > liveReadThreshold
+}
+
+// isLate reports whether others that are due now start before the run: after an absence, or if it belongs to a backfill.
+func (p plan) isLate() bool {
+	return !p.start.backfill.IsZero() || p.start.isScheduled() && p.now.Sub(p.start.due) > maxLateness
 }
 
 // action names the first action of act, for the log.

@@ -97,12 +97,48 @@ func (test decideTest) run(t *testing.T) {
 		seen = test.seen(test.cronTab)
 		seen.schedule, seen.invalid = newSchedule(test.cronTab)
 	}
+	seen.postponed = true // TestPostpone is about the others
 	p := decide(test.cronTab, seen, at(test.now))
 	if diff := cmp.Diff(test.want, decisionOf(p)); diff != "" {
 		t.Errorf("plan (-want +got):\n%s", diff)
 	}
 	if got, want := p.progress.missed, seen.progress.missed+int64(p.missed); got != want {
 		t.Errorf("missed is %d, want %d", got, want)
+	}
+}
+
+// After an absence, what is due now starts before what is late.
+func TestPostpone(t *testing.T) {
+	isAt := func(clock string) func(*stablev1.CronTab) observation {
+		return func(c *stablev1.CronTab) observation { return observationOf(c, at(clock)) }
+	}
+	for _, test := range []struct {
+		name   string
+		change mutation
+		seen   func(*stablev1.CronTab) observation
+		now    string
+		want   bool
+		wakeAt string
+	}{
+		{"on time", withMissedRuns(stablev1.LatestMissedRun, 10), isAt("11:59:00"), "12:00:10", false, "12:01:00"},
+		{"late", withMissedRuns(stablev1.LatestMissedRun, 10), isAt("11:59:00"), "12:00:11", true, "12:01:00"},
+		{"several late", withMissedRuns(stablev1.AllMissedRuns, 10), isAt("11:50:00"), "12:00:11", true, "12:01:00"},
+		{"late on demand", withRequest(at("11:50:00").Format(time.RFC3339)), isAt("12:00:00"), "12:00:20", false, "12:01:00"},
+		{"of a backfill", withBackfill(), isAt("12:00:00"), "12:00:05", true, "12:01:00"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newCronTab(test.change)
+			seen := test.seen(c)
+			seen.schedule, seen.invalid = newSchedule(c)
+			p := decide(c, seen, at(test.now))
+			if p.postponed != test.want || clockOf(p.wakeAt) != test.wakeAt {
+				t.Errorf("postponed %v, wakes at %s", p.postponed, clockOf(p.wakeAt))
+			}
+			seen.postponed = true
+			if p := decide(c, seen, at(test.now)); p.postponed || p.start == nil {
+				t.Error("it never starts")
+			}
+		})
 	}
 }
 

@@ -20,7 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/controller/crontab/ping"
 	"github.com/keelson-dev/keelson/internal/crontab"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
@@ -36,8 +38,8 @@ type fixture struct {
 	runs  *creationCounter
 	// keepsJobs means that Step does not delete recorded Jobs.
 	keepsJobs bool
-	// pingers are those of all processes. None of them sends.
-	pingers []*pinger
+	// pinged are the events and Jobs of the pings of all processes. They are not sent.
+	pinged []string
 }
 
 // newFixture returns a fixture in its own namespace; tests run in parallel. Its clock starts five
@@ -56,9 +58,12 @@ func startFixture(t *testing.T, api stories.API) *fixture {
 		Now:    time.Now().Truncate(time.Minute).Add(65 * time.Second),
 	})}
 	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*stablev1.CronTab] {
-		f.Reconciler = NewReconciler(cached, live, f.Recorder, f.Clock, nil)
+		f.Reconciler = NewReconciler(cached, live, kube.NewRecorder(kind, f.Recorder), f.Clock, func(pings ...*ping.Ping) {
+			for _, one := range pings {
+				f.pinged = append(f.pinged, string(one.Body.Event)+" "+string(one.Run))
+			}
+		})
 		f.stuckAfter = f.podWait
-		f.pingers = append(f.pingers, f.pinger)
 		return f.Reconciler
 	}
 	f.Restart()

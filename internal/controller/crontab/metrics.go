@@ -23,15 +23,6 @@ var startLag = prometheus.NewHistogram(prometheus.HistogramOpts{
 	Buckets: []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300},
 })
 
-// pingsTotal counts the pings of all CronTabs by their result.
-var pingsTotal = prometheus.NewCounterVec(prometheus.CounterOpts{
-	Name: "crontab_pings_total",
-	Help: "Pings by result: sent, failed (after all attempts), or dropped (too many were waiting).",
-}, []string{"result"})
-
-// The results of pings.
-const pingSent, pingFailed, pingDropped = "sent", "failed", "dropped"
-
 // The names are those of kube-state-metrics for CronJob, with another prefix.
 var (
 	labels         = []string{"namespace", "crontab"}
@@ -54,10 +45,7 @@ var (
 var metricsCollector = &collector{sources: map[client.Reader]struct{}{}}
 
 func init() {
-	metrics.Registry.MustRegister(startLag, pingsTotal, metricsCollector)
-	for _, result := range []string{pingSent, pingFailed, pingDropped} {
-		pingsTotal.WithLabelValues(result) // a rate needs the 0 before the first
-	}
+	metrics.Registry.MustRegister(startLag, metricsCollector)
 }
 
 // exporter registers the cache of a manager with metricsCollector while the manager runs.

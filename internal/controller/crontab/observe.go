@@ -23,9 +23,10 @@ import (
 type observation struct {
 	// activeSince is when this process became the active controller.
 	activeSince time.Time
-	// isFirst means that this process observes the CronTab for the first time. verifiedAt is when the API server last confirmed the
+	// isFirst means that this process has not acted on the CronTab yet, and postponed that a late run of it has waited for those that
+	// are due now. verifiedAt is when the API server last confirmed the
 	// progress, and stalledAt when this process last stalled.
-	isFirst               bool
+	isFirst, postponed    bool
 	verifiedAt, stalledAt time.Time
 	// schedule is nil if the spec is invalid; then invalid says why.
 	schedule *schedule
@@ -57,7 +58,7 @@ type observation struct {
 // takes precedence.
 func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st *state) (observation, error) {
 	seen := observation{activeSince: r.activeSince(), stuckAfter: r.stuckAfter, recorded: progressFromStatus(&cronTab.Status),
-		isFirst: !st.progressLoaded, verifiedAt: st.verifiedAt, deferredSince: st.deferredSince, openRequest: st.openRequest}
+		isFirst: !st.progressLoaded, postponed: st.postponed, verifiedAt: st.verifiedAt, deferredSince: st.deferredSince, openRequest: st.openRequest}
 	seen.schedule, seen.invalid = st.scheduleOf(cronTab)
 	var err error
 	if seen.runs, err = r.runsOf(ctx, cronTab); err != nil {
@@ -146,7 +147,7 @@ type run struct {
 	manual bool
 	// backfill is the request of the backfill that the run belongs to; zero if it belongs to none.
 	backfill time.Time
-	// follows are the Jobs that the run follows by spec.after.
+	// follows are the Jobs that the run follows by spec.after; nil if it started otherwise, and empty if they were gone.
 	follows []types.UID
 
 	phase runPhase
@@ -171,7 +172,8 @@ func runOf(job *batchv1.Job) run {
 		backfill:  parseTime(job.Annotations[stablev1.BackfillRequestedAtAnnotation]),
 	}
 	if text, ok := job.Annotations[stablev1.FollowsAnnotation]; ok {
-		for uid := range strings.SplitSeq(text, ",") {
+		r.follows = []types.UID{}
+		for uid := range strings.FieldsFuncSeq(text, func(c rune) bool { return c == ',' }) {
 			r.follows = append(r.follows, types.UID(uid))
 		}
 	}

@@ -1,7 +1,6 @@
 package crontab
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -11,50 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/controller/crontab/ping"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func withPing(c *stablev1.CronTab) {
 	c.Spec.Ping = &stablev1.Ping{URL: "https://hc.example/check", Events: []stablev1.PingEvent{stablev1.PingStart, stablev1.PingSuccess, stablev1.PingFailure}}
-}
-
-func TestPingURL(t *testing.T) {
-	const base = "https://hc.example/4f1d"
-	for _, test := range []struct {
-		name, check string
-		event       stablev1.PingEvent
-		exitCode    *int32
-		want        string
-	}{
-		{"start", base, stablev1.PingStart, nil, base + "/start?rid=run"},
-		{"success", base, stablev1.PingSuccess, nil, base + "?rid=run"},
-		{"failure", base, stablev1.PingFailure, nil, base + "/fail?rid=run"},
-		{"an exit code", base, stablev1.PingFailure, ptr.To[int32](137), base + "/137?rid=run"},
-		{"exit code 0, such as of a deadline", base, stablev1.PingFailure, ptr.To[int32](0), base + "/fail?rid=run"},
-		{"an exit code of Windows", base, stablev1.PingFailure, ptr.To[int32](-1073741510), base + "/fail?rid=run"},
-		{"a slash at the end", base + "/", stablev1.PingStart, nil, base + "/start?rid=run"},
-		{"an escaped path", "https://hc.example/a%2Fb", stablev1.PingStart, nil, "https://hc.example/a%2Fb/start?rid=run"},
-		{"a query and a fragment", base + "?create=1#top", stablev1.PingStart, nil, base + "/start?create=1&rid=run"},
-		{"no path", "http://hc.example:8000", stablev1.PingStart, nil, "http://hc.example:8000/start?rid=run"},
-		{"another scheme", "ftp://hc.example/4f1d", stablev1.PingStart, nil, ""},
-		{"no scheme", "hc.example/4f1d", stablev1.PingStart, nil, ""},
-		{"no host", "https:///4f1d", stablev1.PingStart, nil, ""},
-		{"user info", "https://user@hc.example/4f1d", stablev1.PingStart, nil, ""},
-		{"nothing", "", stablev1.PingStart, nil, ""},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			u, err := pingURL(test.check, &ping{run: "run", body: pingBody{Event: test.event, ExitCode: test.exitCode}})
-			switch {
-			case test.want == "" && !errors.Is(err, errPingURL):
-				t.Errorf("got %v, %v", u, err)
-			case test.want != "" && (err != nil || u.String() != test.want):
-				t.Errorf("got %v, %v, want %s", u, err, test.want)
-			}
-		})
-	}
 }
 
 // endsAt returns a change of a Job that ended at a time of day.
@@ -133,26 +96,14 @@ type failureOf struct {
 }
 
 // describe returns the scheduled times and the events of pings.
-func describe(pings []*ping) []string {
+func describe(pings []*ping.Ping) []string {
 	var all []string
 	for _, p := range pings {
-		text := p.body.ScheduledTime.Format(time.TimeOnly) + " " + string(p.body.Event)
-		if p.body.ExitCode != nil {
-			text += " " + string('0'+*p.body.ExitCode)
+		text := p.Body.ScheduledTime.Format(time.TimeOnly) + " " + string(p.Body.Event)
+		if p.Body.ExitCode != nil {
+			text += " " + string('0'+*p.Body.ExitCode)
 		}
 		all = append(all, text)
-	}
-	return all
-}
-
-// pings returns the events that wait in all processes, in this order.
-func (f *fixture) pings() []string {
-	f.Helper()
-	var all []string
-	for _, p := range f.pingers {
-		for _, one := range p.waiting[f.Object().UID] {
-			all = append(all, string(one.body.Event)+" "+string(one.run))
-		}
 	}
 	return all
 }
@@ -166,14 +117,14 @@ func TestPingsOfARun(t *testing.T) {
 	f.reconcileUntilStable()
 	f.update(withPing)
 	f.reconcileUntilStable()
-	if got := f.pings(); len(got) > 0 {
+	if got := f.pinged; len(got) > 0 {
 		t.Errorf("for the run before spec.ping: %v", got)
 	}
 	f.advanceToNextRun()
 	f.reconcileUntilStable()
 	job = f.jobs()[1]
 	want := []string{"Start " + string(job.UID)}
-	if diff := cmp.Diff(want, f.pings()); diff != "" {
+	if diff := cmp.Diff(want, f.pinged); diff != "" {
 		t.Errorf("after the start (-want +got):\n%s", diff)
 	}
 	f.Restart()
@@ -183,7 +134,7 @@ func TestPingsOfARun(t *testing.T) {
 	f.reconcileUntilStable()
 	f.Restart()
 	f.reconcileUntilStable()
-	if diff := cmp.Diff(append(want, "Failure "+string(job.UID)), f.pings()); diff != "" {
+	if diff := cmp.Diff(append(want, "Failure "+string(job.UID)), f.pinged); diff != "" {
 		t.Errorf("after the end (-want +got):\n%s", diff)
 	}
 }
@@ -193,7 +144,7 @@ func TestStoriesOfPings(t *testing.T) {
 	stories.Table[*fixture]{New: startFixture, Steps: 10,
 		Always: func(f *fixture) {
 			sent := map[string]int{}
-			for _, one := range f.pings() {
+			for _, one := range f.pinged {
 				if sent[one]++; sent[one] > 1 {
 					f.Errorf("two pings: %s", one)
 				}
@@ -218,7 +169,7 @@ func TestStoriesOfPings(t *testing.T) {
 				if last := f.Object().Status.LastRun; last == nil {
 					f.Error("the end is not recorded")
 				}
-				if got := strings.Join(f.pings(), " "); strings.Count(got, "Start") < 2 {
+				if got := strings.Join(f.pinged, " "); strings.Count(got, "Start") < 2 {
 					f.Errorf("got %s, want one for the next run as well", got)
 				}
 			},

@@ -28,6 +28,8 @@ type state struct {
 	progress       *progress
 	// verifiedAt is when the API server last confirmed the progress.
 	verifiedAt time.Time
+	// postponed means that a late run has waited for the runs of others that are due now, so that it may start.
+	postponed bool
 	// deferredSince is since when cleanup and status have been deferred in favor of due runs; zero
 	// if they have not been.
 	deferredSince time.Time
@@ -214,7 +216,7 @@ func (p progress) afterStart(s *pendingRun) progress {
 func (p progress) recoverFromJobs(runs []run) progress {
 	p = p.clone()
 	for i := range runs {
-		if r := &runs[i]; r.isScheduled() && len(r.follows) == 0 && r.at.After(p.decidedUntil) {
+		if r := &runs[i]; r.isScheduled() && r.follows == nil && r.at.After(p.decidedUntil) {
 			p.decidedUntil = r.at
 		}
 	}
@@ -226,7 +228,7 @@ func (p progress) recoverFromJobs(runs []run) progress {
 		if r.at.After(p.lastScheduled) {
 			p.lastScheduled = r.at
 		}
-		if len(r.follows) == 0 {
+		if r.follows == nil {
 			p.queued = slices.DeleteFunc(p.queued, func(scheduled time.Time) bool { return !scheduled.After(r.at) })
 		}
 	}
@@ -235,11 +237,10 @@ func (p progress) recoverFromJobs(runs []run) progress {
 
 // loadProgress returns the progress in memory, or else recovers it from status and Jobs. Memory keeps only what the status does not have.
 func (st *state) loadProgress(recorded progress, runs []run) progress {
-	if !st.progressLoaded {
-		recovered := recorded.recoverFromJobs(runs)
-		st.progress, st.progressLoaded = &recovered, true
-	}
-	if st.progress == nil || st.progress.equal(recorded) {
+	switch {
+	case !st.progressLoaded:
+		return recorded.recoverFromJobs(runs)
+	case st.progress == nil || st.progress.equal(recorded):
 		st.progress = nil
 		return recorded
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/controller/crontab/ping"
 	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
@@ -199,7 +201,7 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 	if written {
 		st.verifiedAt = p.now
 		st.lastWrite = &statusWrite{before: cronTab.ResourceVersion, after: after.ResourceVersion, status: status}
-		r.pinger.add(endPings(cronTab, seen.runs, seen.failure)...)
+		r.ping(endPings(cronTab, seen.runs, seen.failure)...)
 		if was.Reason != is.Reason && is.Status == metav1.ConditionFalse {
 			r.events.Warning(cronTab, is.Reason, "Schedule", is.Message)
 		}
@@ -209,6 +211,59 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 		}
 	}
 	return result, err
+}
+
+// newPings returns the ping for an event of a run; none if spec.ping does not ask for it.
+func newPings(cronTab *stablev1.CronTab, event stablev1.PingEvent, r *run) []*ping.Ping {
+	target := cronTab.Spec.Ping
+	if target == nil || !slices.Contains(target.Events, event) {
+		return nil
+	}
+	return []*ping.Ping{{
+		About:  &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: cronTab.Name, UID: cronTab.UID}},
+		Target: target, Run: r.uid,
+		Body: ping.Body{
+			CronTab: cronTab.Namespace + "/" + cronTab.Name, Job: r.name, ScheduledTime: r.at.UTC(), Event: event,
+			Reason: r.reason[:min(len(r.reason), 256)],
+		},
+	}}
+}
+
+// endPings returns the pings for the runs whose end the status of a CronTab does not record, in the order in which they ended. They are
+// due after the update of exactly this status, so no end has two: the API server refuses another update of it.
+func endPings(cronTab *stablev1.CronTab, runs []run, f *failure) []*ping.Ping {
+	if cronTab.Spec.Ping == nil {
+		return nil
+	}
+	ended := slices.DeleteFunc(slices.Clone(runs), func(r run) bool { return r.phase == active || isEndRecorded(&cronTab.Status, &r) })
+	slices.SortStableFunc(ended, func(a, b run) int { return a.finishTime.Compare(b.finishTime) })
+	var pings []*ping.Ping
+	for i := range ended {
+		r := &ended[i]
+		if r.phase == succeeded {
+			pings = append(pings, newPings(cronTab, stablev1.PingSuccess, r)...)
+			continue
+		}
+		failures := newPings(cronTab, stablev1.PingFailure, r)
+		if f != nil && f.uid == r.uid { // of the others it is not known
+			for _, one := range failures {
+				one.Body.ExitCode = f.exitCode
+			}
+		}
+		pings = append(pings, failures...)
+	}
+	return pings
+}
+
+// isEndRecorded reports whether a status records the end of a run. A run that started and ended since the last update is not in
+// status.active, and ended after lastRun.
+func isEndRecorded(status *stablev1.CronTabStatus, r *run) bool {
+	for _, ref := range status.Active {
+		if ref.UID == r.uid {
+			return false
+		}
+	}
+	return status.LastRun != nil && !r.finishTime.Truncate(time.Second).After(status.LastRun.FinishTime.Time)
 }
 
 // statusOnly returns a CronTab with a status and its identity. The API server ignores all other

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +28,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/client/clientset/versioned"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/crontab"
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -370,6 +372,7 @@ func (w *world) awaitRest(t *testing.T) {
 	defer func() {
 		if t.Failed() {
 			t.Log(why)
+			w.describe(t, strings.Fields(why)[0])
 		}
 	}()
 	eventually(t, "the CronTabs have settled", func() bool {
@@ -397,6 +400,25 @@ func (w *world) awaitRest(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// describe logs the status of a CronTab, and its Jobs with those that it follows.
+func (w *world) describe(t *testing.T, name string) {
+	t.Helper()
+	made, err := w.keelson.StableV1().CronTabs(w.namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Log(err)
+		return
+	}
+	owners := append(crontab.Predecessors(made), name)
+	status, _ := json.Marshal(made.Status) // only for the log
+	t.Logf("%s runs after %v: %s", name, made.Spec.After, status)
+	for _, job := range w.record.there() {
+		if owner := metav1.GetControllerOf(job); owner != nil && slices.Contains(owners, owner.Name) {
+			status, _ := json.Marshal(job.Status)
+			t.Logf("%s %s %v %v: %s", job.Name, job.UID, job.DeletionTimestamp, job.Annotations, status)
+		}
+	}
 }
 
 // unrest returns what has not settled yet, given the numbers of succeeded and failed Jobs.

@@ -1,8 +1,10 @@
-package crontab
+// Package ping tells a server, such as healthchecks.io, of the runs of CronTabs (spec.ping).
+package ping
 
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -13,11 +15,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	"github.com/keelson-dev/keelson/internal/egress"
@@ -25,24 +29,39 @@ import (
 )
 
 const (
-	pingWorkers = 4
-	// maxPings limits the pings that wait to be sent, and maxPingsEach those of one CronTab, so that one with a slow server does not
+	workers = 4
+	// maxWaiting limits the pings that wait to be sent, and maxEach those of one CronTab, so that one with a slow server does not
 	// take the place of the others.
-	maxPings, maxPingsEach = 1000, 100
-	// pingAttempts are made with pauses of pingPause, twice that, four times that, and so on.
-	pingAttempts = 5
-	pingPause    = 4 * time.Second
-	// pingTimeout limits one attempt, and pingDrain the last ones when the manager stops.
-	pingTimeout = 10 * time.Second
-	pingDrain   = 3 * time.Second
+	maxWaiting, maxEach = 1000, 100
+	// maxAttempts are made with pauses of firstPause, twice that, four times that, and so on.
+	maxAttempts = 5
+	firstPause  = 4 * time.Second
+	// timeout limits one attempt, and drain the last ones when the manager stops.
+	timeout = 10 * time.Second
+	drain   = 3 * time.Second
 )
 
-// PingNetworksOption is the option with the networks that pings can reach besides the public Internet.
-const PingNetworksOption = "crontabs.pingNetworks"
+// results counts the pings of all CronTabs.
+var results = prometheus.NewCounterVec(prometheus.CounterOpts{
+	Name: "crontab_pings_total",
+	Help: "Pings by result: sent, failed (after all attempts), or dropped (too many were waiting).",
+}, []string{"result"})
 
-// pinger sends pings in the background, so that no run waits for them. It sends those of a CronTab one after another: the last one that
+const sent, failed, dropped = "sent", "failed", "dropped"
+
+func init() {
+	metrics.Registry.MustRegister(results)
+	for _, result := range []string{sent, failed, dropped} {
+		results.WithLabelValues(result) // a rate needs the 0 before the first
+	}
+}
+
+// NetworksOption is the option with the networks that pings can reach besides the public Internet.
+const NetworksOption = "crontabs.pingNetworks"
+
+// Sender sends pings in the background, so that no run waits for them. It sends those of a CronTab one after another: the last one that
 // a server gets is about the last event.
-type pinger struct {
+type Sender struct {
 	secrets client.Reader
 	events  *kube.Recorder
 	client  *http.Client
@@ -50,27 +69,27 @@ type pinger struct {
 
 	mu sync.Mutex
 	// waiting has the pings of each CronTab by its UID, earliest first; total is their number.
-	waiting map[types.UID][]*ping
+	waiting map[types.UID][]*Ping
 	total   int
 	// queue has the CronTabs of waiting; nil before Start.
 	queue workqueue.TypedRateLimitingInterface[types.UID]
 }
 
-func newPinger(secrets client.Reader, events *kube.Recorder, networks []netip.Prefix) *pinger {
-	return &pinger{
-		secrets: secrets, events: events, client: egress.Filter{Networks: networks}.NewClient(PingNetworksOption, pingTimeout),
-		pause: pingPause, waiting: map[types.UID][]*ping{},
+func NewSender(secrets client.Reader, events *kube.Recorder, networks []netip.Prefix) *Sender {
+	return &Sender{
+		secrets: secrets, events: events, client: egress.Filter{Networks: networks}.NewClient(NetworksOption, timeout),
+		pause: firstPause, waiting: map[types.UID][]*Ping{},
 	}
 }
 
-// add adds pings, or drops them if too many wait. It does not block.
-func (p *pinger) add(pings ...*ping) {
+// Add adds pings, or drops them if too many wait. It does not block.
+func (p *Sender) Add(pings ...*Ping) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, one := range pings {
-		uid := one.about.UID
-		if p.total >= maxPings || len(p.waiting[uid]) >= maxPingsEach {
-			pingsTotal.WithLabelValues(pingDropped).Inc()
+		uid := one.About.UID
+		if p.total >= maxWaiting || len(p.waiting[uid]) >= maxEach {
+			results.WithLabelValues(dropped).Inc()
 			continue
 		}
 		p.waiting[uid] = append(p.waiting[uid], one)
@@ -82,18 +101,18 @@ func (p *pinger) add(pings ...*ping) {
 }
 
 // Start implements manager.Runnable. When the manager stops, the pings that are due get one more attempt.
-func (p *pinger) Start(ctx context.Context) error {
+func (p *Sender) Start(ctx context.Context) error {
 	p.mu.Lock()
-	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](p.pause, p.pause<<pingAttempts))
+	p.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.UID](p.pause, p.pause<<maxAttempts))
 	for uid := range p.waiting {
 		p.queue.Add(uid)
 	}
 	p.mu.Unlock()
 	sending, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	var workers sync.WaitGroup
-	for range pingWorkers {
-		workers.Go(func() {
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() {
 			for p.sendNext(sending) {
 			}
 		})
@@ -101,13 +120,13 @@ func (p *pinger) Start(ctx context.Context) error {
 	<-ctx.Done()
 	p.queue.ShutDown()
 	//nolint:forbidigo // clock: this is about the end of the process.
-	time.AfterFunc(pingDrain, cancel)
-	workers.Wait()
+	time.AfterFunc(drain, cancel)
+	group.Wait()
 	return nil
 }
 
 // sendNext sends the first ping of the next CronTab. It returns false after the queue was shut down and is empty.
-func (p *pinger) sendNext(ctx context.Context) bool {
+func (p *Sender) sendNext(ctx context.Context) bool {
 	uid, shutdown := p.queue.Get()
 	if shutdown {
 		return false
@@ -118,17 +137,17 @@ func (p *pinger) sendNext(ctx context.Context) bool {
 	p.mu.Unlock()
 	err := p.send(ctx, one)
 	attempts := p.queue.NumRequeues(uid) + 1
-	if err != nil && !errors.As(err, new(finalError)) && attempts < pingAttempts {
+	if err != nil && !errors.As(err, new(finalError)) && attempts < maxAttempts {
 		p.queue.AddRateLimited(uid)
 		return true
 	}
 	p.queue.Forget(uid)
 	if err == nil {
-		pingsTotal.WithLabelValues(pingSent).Inc()
+		results.WithLabelValues(sent).Inc()
 	} else {
-		pingsTotal.WithLabelValues(pingFailed).Inc()
-		p.events.Warning(one.about, stablev1.ReasonPingFailed, "Ping",
-			fmt.Sprintf("The ping for the event %s failed, attempts: %d. The last error: %s", one.body.Event, attempts, err))
+		results.WithLabelValues(failed).Inc()
+		p.events.Warning(one.About, stablev1.ReasonPingFailed, "Ping",
+			fmt.Sprintf("The ping for the event %s failed, attempts: %d. The last error: %s", one.Body.Event, attempts, err))
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -147,20 +166,24 @@ type finalError string
 func (e finalError) Error() string { return string(e) }
 
 // send makes one attempt. Its errors have no part of the URL.
-func (p *pinger) send(ctx context.Context, one *ping) error {
-	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+func (p *Sender) send(ctx context.Context, one *Ping) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	check, field, err := p.url(ctx, one)
 	if err != nil {
 		return err
 	}
-	u, err := pingURL(check, one)
+	u, err := one.url(check)
 	if err != nil {
 		return finalError(fmt.Sprintf("%s: %s. Correct it", field, err))
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(mustMarshal(one.body)))
+	body, err := json.Marshal(one.Body)
 	if err != nil {
-		return finalError(fmt.Sprintf("%s: %s. Correct it", field, errPingURL))
+		return finalError(err.Error())
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, u.String(), bytes.NewReader(body))
+	if err != nil {
+		return finalError(fmt.Sprintf("%s: %s. Correct it", field, errURL))
 	}
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("User-Agent", "keelson")
@@ -182,13 +205,13 @@ func (p *pinger) send(ctx context.Context, one *ping) error {
 
 // url returns the URL of the check of a ping, and the field that it comes from. The role of the manager has no Secrets: who uses one grants
 // it, see docs/crontab-ping.md.
-func (p *pinger) url(ctx context.Context, one *ping) (check, field string, err error) {
-	ref := one.target.SecretRef
+func (p *Sender) url(ctx context.Context, one *Ping) (check, field string, err error) {
+	ref := one.Target.SecretRef
 	if ref == nil {
-		return one.target.URL, "spec.ping.url", nil
+		return one.Target.URL, "spec.ping.url", nil
 	}
 	secret := &corev1.Secret{}
-	err = p.secrets.Get(ctx, client.ObjectKey{Namespace: one.about.Namespace, Name: ref.Name}, secret)
+	err = p.secrets.Get(ctx, client.ObjectKey{Namespace: one.About.Namespace, Name: ref.Name}, secret)
 	value, found := secret.Data[ref.Key]
 	switch {
 	case apierrors.IsNotFound(err), err == nil && !found:
@@ -218,7 +241,7 @@ func withoutURL(err error) error {
 	case errors.Is(err, egress.ErrAddress):
 		return finalError(text)
 	case failed.Timeout():
-		return fmt.Errorf("the server did not answer within %s", pingTimeout)
+		return fmt.Errorf("the server did not answer within %s", timeout)
 	}
 	return errors.New(text)
 }

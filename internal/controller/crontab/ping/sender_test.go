@@ -1,4 +1,4 @@
-package crontab
+package ping
 
 import (
 	"context"
@@ -34,19 +34,19 @@ type checks struct {
 	*httptest.Server
 	// got has method, path and query of the requests, and bodies what they sent.
 	got    chan string
-	bodies chan pingBody
+	bodies chan Body
 }
 
 // newChecks returns a server that answers requests with these statuses, and then with 200.
 func newChecks(t *testing.T, statuses ...int) *checks {
 	t.Helper()
-	c := &checks{got: make(chan string, 100), bodies: make(chan pingBody, 100)}
+	c := &checks{got: make(chan string, 100), bodies: make(chan Body, 100)}
 	answers := make(chan int, len(statuses))
 	for _, status := range statuses {
 		answers <- status
 	}
 	c.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body := pingBody{}
+		body := Body{}
 		_ = json.NewDecoder(r.Body).Decode(&body) // compared by the test
 		c.bodies <- body
 		c.got <- r.Method + " " + r.URL.RequestURI()
@@ -60,12 +60,12 @@ func newChecks(t *testing.T, statuses ...int) *checks {
 	return c
 }
 
-// startPinger starts a pinger that makes further attempts at once. It returns the events, and stops it.
-func startPinger(t *testing.T, networks []netip.Prefix, secret map[string][]byte) (p *pinger, recorded func() []string) {
+// startSender starts a pinger that makes further attempts at once. It returns the events, and stops it.
+func startSender(t *testing.T, networks []netip.Prefix, secret map[string][]byte) (p *Sender, recorded func() []string) {
 	t.Helper()
 	client := fake.NewClientBuilder().WithObjects(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "market", Name: "check"}, Data: secret}).Build()
 	recorder := events.NewFakeRecorder(100)
-	p = newPinger(client, kube.NewRecorder(kind, recorder), networks)
+	p = NewSender(client, kube.NewRecorder(stablev1.SchemeGroupVersion.WithKind("CronTab"), recorder), networks)
 	p.pause = time.Microsecond
 	ctx, cancel := context.WithCancel(t.Context())
 	stopped := make(chan error)
@@ -86,7 +86,7 @@ func startPinger(t *testing.T, networks []netip.Prefix, secret map[string][]byte
 }
 
 // waitUntilSent returns when no ping waits.
-func waitUntilSent(t *testing.T, p *pinger) {
+func waitUntilSent(t *testing.T, p *Sender) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -105,12 +105,19 @@ func waitUntilSent(t *testing.T, p *pinger) {
 	}
 }
 
+var noon = time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
+
 // pingsTo returns the pings of the start and the failure of a run.
-func pingsTo(target *stablev1.Ping) []*ping {
-	target.Events = []stablev1.PingEvent{stablev1.PingStart, stablev1.PingFailure}
-	cronTab := newCronTab(func(c *stablev1.CronTab) { c.Spec.Ping = target })
-	r := run{name: "tick-1", uid: "run", at: noon, reason: "BackoffLimitExceeded"}
-	return append(newPings(cronTab, stablev1.PingStart, &run{name: r.name, uid: r.uid, at: r.at}), newPings(cronTab, stablev1.PingFailure, &r)...)
+func pingsTo(target *stablev1.Ping) []*Ping {
+	var pings []*Ping
+	for _, event := range []stablev1.PingEvent{stablev1.PingStart, stablev1.PingFailure} {
+		pings = append(pings, &Ping{
+			About:  &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: "market", Name: "tick", UID: "uid"}},
+			Target: target, Run: "run",
+			Body: Body{CronTab: "market/tick", Job: "tick-1", ScheduledTime: noon, Event: event},
+		})
+	}
+	return pings
 }
 
 // received returns what a server has received.
@@ -123,7 +130,7 @@ func received[T any](from chan T) []T {
 	return all
 }
 
-func TestPingerSends(t *testing.T) {
+func TestSenderSends(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		answers  []int
@@ -139,8 +146,8 @@ func TestPingerSends(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := newChecks(t, test.answers...)
-			p, recorded := startPinger(t, loopback, nil)
-			p.add(pingsTo(&stablev1.Ping{URL: server.URL + "/check"})...)
+			p, recorded := startSender(t, loopback, nil)
+			p.Add(pingsTo(&stablev1.Ping{URL: server.URL + "/check"})...)
 			said := recorded()
 			var want []string
 			for _, path := range test.want {
@@ -150,9 +157,9 @@ func TestPingerSends(t *testing.T) {
 				t.Errorf("requests (-want +got):\n%s", diff)
 			}
 			bodies := received(server.bodies)
-			first := pingBody{CronTab: "market/tick", Job: "tick-1", ScheduledTime: noon, Event: stablev1.PingStart}
-			last := pingBody{CronTab: "market/tick", Job: "tick-1", ScheduledTime: noon, Event: stablev1.PingFailure, Reason: "BackoffLimitExceeded"}
-			if diff := cmp.Diff([]pingBody{first, last}, []pingBody{bodies[0], bodies[len(bodies)-1]}); diff != "" {
+			first := Body{CronTab: "market/tick", Job: "tick-1", ScheduledTime: noon, Event: stablev1.PingStart}
+			last := Body{CronTab: "market/tick", Job: "tick-1", ScheduledTime: noon, Event: stablev1.PingFailure}
+			if diff := cmp.Diff([]Body{first, last}, []Body{bodies[0], bodies[len(bodies)-1]}); diff != "" {
 				t.Errorf("bodies (-want +got):\n%s", diff)
 			}
 			expectPingFailed(t, said, test.wantSaid)
@@ -169,7 +176,7 @@ func expectPingFailed(t *testing.T, said []string, want string) {
 }
 
 // The URL of a Secret is in no event.
-func TestPingerErrors(t *testing.T) {
+func TestSenderErrors(t *testing.T) {
 	server := newChecks(t)
 	gone := newChecks(t)
 	gone.Close()
@@ -198,8 +205,8 @@ func TestPingerErrors(t *testing.T) {
 			if test.url == "" {
 				data = nil
 			}
-			p, recorded := startPinger(t, test.networks, data)
-			p.add(pingsTo(&stablev1.Ping{SecretRef: &stablev1.PingSecret{Name: "check", Key: "url"}})[:1]...)
+			p, recorded := startSender(t, test.networks, data)
+			p.Add(pingsTo(&stablev1.Ping{SecretRef: &stablev1.PingSecret{Name: "check", Key: "url"}})[:1]...)
 			said := recorded()
 			if len(said) != 1 || !strings.HasSuffix(said[0], "The last error: "+test.want) || strings.Contains(said[0], "/secret") {
 				t.Errorf("the events are %q, want %s", said, test.want)
@@ -211,19 +218,19 @@ func TestPingerErrors(t *testing.T) {
 	}
 }
 
-func TestPingerWithoutPermission(t *testing.T) {
-	p, recorded := startPinger(t, loopback, nil)
+func TestSenderWithoutPermission(t *testing.T) {
+	p, recorded := startSender(t, loopback, nil)
 	p.secrets = interceptor.NewClient(fake.NewClientBuilder().Build(), interceptor.Funcs{Get: func(context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption) error {
 		return apierrors.NewForbidden(corev1.Resource("secrets"), "check", errors.New("no role"))
 	}})
-	p.add(pingsTo(&stablev1.Ping{SecretRef: &stablev1.PingSecret{Name: "check", Key: "url"}})[:1]...)
+	p.Add(pingsTo(&stablev1.Ping{SecretRef: &stablev1.PingSecret{Name: "check", Key: "url"}})[:1]...)
 	expectPingFailed(t, recorded(), `The ping for the event Start failed, attempts: 1. The last error: the manager may not read the Secret "check" of spec.ping.secretRef. Grant it the verb get for this Secret`)
 }
 
-func TestPingerReadsSecrets(t *testing.T) {
+func TestSenderReadsSecrets(t *testing.T) {
 	server := newChecks(t)
-	p, recorded := startPinger(t, loopback, map[string][]byte{"url": []byte(server.URL + "/secret\n")})
-	p.add(pingsTo(&stablev1.Ping{SecretRef: &stablev1.PingSecret{Name: "check", Key: "url"}})...)
+	p, recorded := startSender(t, loopback, map[string][]byte{"url": []byte(server.URL + "/secret\n")})
+	p.Add(pingsTo(&stablev1.Ping{SecretRef: &stablev1.PingSecret{Name: "check", Key: "url"}})...)
 	expectPingFailed(t, recorded(), "")
 	if diff := cmp.Diff([]string{"POST /secret/start?rid=run", "POST /secret/fail?rid=run"}, received(server.got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -231,28 +238,28 @@ func TestPingerReadsSecrets(t *testing.T) {
 }
 
 // A CronTab with a slow server, and many CronTabs, cannot fill the memory.
-func TestPingerDropsWhatIsTooMuch(t *testing.T) {
-	dropped := func() float64 {
+func TestSenderDropsWhatIsTooMuch(t *testing.T) {
+	count := func() float64 {
 		metric := &dto.Metric{}
-		if err := pingsTotal.WithLabelValues(pingDropped).Write(metric); err != nil {
+		if err := results.WithLabelValues(dropped).Write(metric); err != nil {
 			t.Fatal(err)
 		}
 		return metric.GetCounter().GetValue()
 	}
-	before := dropped()
-	p := newPinger(nil, nil, nil)
-	for range maxPingsEach + 1 {
-		p.add(pingsTo(&stablev1.Ping{})[0])
+	before := count()
+	p := NewSender(nil, nil, nil)
+	for range maxEach + 1 {
+		p.Add(pingsTo(&stablev1.Ping{})[0])
 	}
-	for i := range maxPings {
+	for i := range maxWaiting {
 		one := pingsTo(&stablev1.Ping{})[0]
-		one.about.UID = types.UID(fmt.Sprint(i))
-		p.add(one)
+		one.About.UID = types.UID(fmt.Sprint(i))
+		p.Add(one)
 	}
-	if p.total != maxPings || len(p.waiting) != maxPings-maxPingsEach+1 {
+	if p.total != maxWaiting || len(p.waiting) != maxWaiting-maxEach+1 {
 		t.Errorf("%d pings of %d CronTabs wait", p.total, len(p.waiting))
 	}
-	if got := dropped() - before; got != 1+maxPingsEach {
+	if got := count() - before; got != 1+maxEach {
 		t.Errorf("%v were dropped", got)
 	}
 }

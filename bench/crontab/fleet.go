@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keelson-dev/keelson/bench/internal/harness"
+)
+
+// The targets of a fleet.
+const (
+	fleetReady = 60.0   // seconds after a start
+	fleetHeap  = 2500.0 // bytes each
+	fleetIdle  = 0.005  // of a processor
+	// quiet is how long a controller must do nothing to be ready.
+	quiet = 5 * time.Second
+)
+
+// measureFleet measures a controller with many schedules of which none is due. It sets the figures "ready", how long after its start the
+// controller had looked at all of them; "idle", the part of a processor that it uses from then on; "requests", how many it makes; and
+// "memory" and "heap", what each schedule takes.
+func (b *bench) measureFleet(ctx context.Context, s *harness.Sample) error {
+	namespace, err := b.Namespace(ctx)
+	if err != nil {
+		return err
+	}
+	var empty, full usage
+	fill := func(ctx context.Context, p *harness.Program) (err error) {
+		if empty, err = b.idle(ctx, p); err != nil {
+			return err
+		}
+		if err := b.createFleet(ctx, s, namespace); err != nil {
+			return err
+		}
+		_, _, err = b.AwaitQuiet(ctx, quiet)
+		return err
+	}
+	if err := b.with(ctx, s.Contestant, fill); err != nil {
+		return err
+	}
+	began := time.Now() // of a new leader, or of another version: all have a status
+	observe := func(ctx context.Context, p *harness.Program) error {
+		last, err := p.AwaitIdle(ctx, quiet)
+		if err != nil {
+			return err
+		}
+		s.SetTimes("ready", last.Sub(began))
+		full, err = b.idle(ctx, p)
+		return err
+	}
+	if err := b.with(ctx, s.Contestant, observe); err != nil {
+		return err
+	}
+	s.Set("idle", full.processor)
+	s.Writes = full.requests
+	s.Set("requests", full.requests.Sum())
+	s.Set("memory", (full.memory-empty.memory)/float64(s.Size))
+	if full.heap > 0 {
+		s.Set("heap", (full.heap-empty.heap)/float64(s.Size))
+	}
+	return nil
+}
+
+// with does work while the controller of a contestant runs.
+func (b *bench) with(ctx context.Context, contestant string, work func(context.Context, *harness.Program) error) error {
+	controller, err := b.start(ctx, contestant)
+	if err != nil {
+		return err
+	}
+	return controller.Use(ctx, func(ctx context.Context, _ int) error { return work(ctx, controller) })
+}
+
+// usage is what a controller uses while nothing happens.
+type usage struct {
+	processor    float64 // of one
+	memory, heap float64
+	requests     harness.Writes
+}
+
+// idle measures a controller while nothing happens.
+func (b *bench) idle(ctx context.Context, p *harness.Program) (u usage, err error) {
+	before, err := b.Requests(ctx)
+	if err != nil {
+		return u, err
+	}
+	used := harness.ProcessorTime(p.PID())
+	if err := harness.Pause(ctx, b.idleFor); err != nil {
+		return u, err
+	}
+	u.processor = (harness.ProcessorTime(p.PID()) - used) / b.idleFor.Seconds()
+	after, err := b.Requests(ctx)
+	if err != nil {
+		return u, err
+	}
+	u.requests = after.Since(before)
+	if u.memory, err = harness.MemoryOf(p.PID()); err != nil {
+		return u, err
+	}
+	u.heap, err = p.LiveHeap(ctx)
+	return u, err
+}
+
+// createFleet creates the schedules. They are due in half a year.
+func (b *bench) createFleet(ctx context.Context, s *harness.Sample, namespace string) error {
+	due := time.Now().AddDate(0, 6, 0)
+	return b.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
+		return createSchedule(ctx, writer, s.Contestant, namespace, fmt.Sprintf("idle-%06d", i), due)
+	})
+}
+
+// reportFleet adds the targets and the table of fleets.
+func (b *bench) reportFleet() {
+	if b.fleet == 0 {
+		return
+	}
+	b.Judge(
+		harness.Target{Name: fmt.Sprintf("%d: ready after a start", b.fleet), Limit: fleetReady, Contestant: keelson, Size: b.fleet, Figure: "ready", Stat: harness.Last, Unit: harness.S},
+		harness.Target{Name: fmt.Sprintf("%d: heap of each, in bytes", b.fleet), Limit: fleetHeap, Contestant: keelson, Size: b.fleet, Figure: "heap", Stat: harness.Last},
+		harness.Target{Name: fmt.Sprintf("%d: part of a processor while nothing is due", b.fleet), Limit: fleetIdle, Contestant: keelson, Size: b.fleet, Figure: "idle", Stat: harness.Last})
+	b.Printf("\n## %d schedules, none of them due\n\nReady is from the start of a process until it is idle; all schedules have a status then. The rest is for %s after that.\n", b.fleet, b.idleFor)
+	bytes := func(n float64) string { return fmt.Sprintf("%.0f B", n) }
+	b.SampleTable(b.fleet, []string{keelson, cronJob5},
+		harness.Column{Header: "ready", Figure: "ready", Stat: harness.Last, Format: harness.Seconds},
+		harness.Column{Header: "processor", Figure: "idle", Stat: harness.Last, Format: func(part float64) string { return fmt.Sprintf("%.2f %%", 100*part) }},
+		harness.Column{Header: "requests", Figure: "requests", Stat: harness.Last, Format: func(n float64) string { return fmt.Sprintf("%.0f", n) }},
+		harness.Column{Header: "memory of each (PSS)", Figure: "memory", Stat: harness.Last, Format: bytes},
+		harness.Column{Header: "heap of each", Figure: "heap", Stat: harness.Last, Format: bytes})
+}
