@@ -14,7 +14,7 @@ import (
 // measureBurst measures what happens when many objects are due at the same second.
 func (b *bench) measureBurst(ctx context.Context, s *harness.Sample, pid int, namespace string) error {
 	// Time for creating them and for what the controller does at once with new ones.
-	due := time.Now().Add(s.Lead + time.Duration(s.Size)*s.Lead/500).Truncate(time.Second)
+	due := time.Now().Add(s.Lead + time.Duration(s.Size)*s.Lead/1000).Truncate(time.Second)
 	jobs := make([]*batchv1.Job, s.Size) // of the floor
 	return harness.MeasureBurst(ctx, b.Cluster, s, b.Observer.Kube.BatchV1().Jobs(namespace), harness.Burst{
 		PID: pid,

@@ -90,11 +90,7 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 		}
 	}
 	if b.fleet > 0 {
-		contestants := []string{keelson}
-		if b.peerMost > 0 {
-			contestants = append(contestants, cronJob5)
-		}
-		if err := r.InTurns(1, b.fleet, contestants, "ready", func(s *harness.Sample) error { return b.measureFleet(ctx, s) }); err != nil {
+		if err := r.InTurns(1, b.fleet, []string{keelson}, "ready", func(s *harness.Sample) error { return b.measureFleet(ctx, s) }); err != nil {
 			return err
 		}
 	}

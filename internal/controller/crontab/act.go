@@ -51,14 +51,16 @@ type actResult struct {
 // not forever: if runs are due faster than the API server creates Jobs, cleanup happens along with
 // a run once it is overdue.
 func (r *Reconciler) act(ctx context.Context, cronTab *stablev1.CronTab, st *state, seen observation, p plan) (actResult, error) {
-	st.progress, st.progressLoaded, st.openRequest, st.postponed = &p.progress, true, p.request, false
+	st.advance(seen.cached, p.progress)
+	st.openRequest, st.postponed = p.request, false
 	var d actResult
 	if p.start != nil {
 		started, err := r.start(ctx, cronTab, st, seen, p.start)
 		if err != nil {
 			return actResult{}, err
 		}
-		st.progress, d.started = &p.afterStart, started
+		st.advance(seen.cached, p.afterStart)
+		d.started = started
 		if p.start.manual {
 			st.openRequest = time.Time{}
 		}

@@ -151,8 +151,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 // plan observes a CronTab and decides what to do; if the API server has to confirm the progress, a second time with the CronTab
 // that it has, which is nil if it is gone.
 func (r *Reconciler) plan(ctx context.Context, cronTab *stablev1.CronTab, st *state) (*stablev1.CronTab, observation, plan, error) {
+	cached := progressFromStatus(&cronTab.Status)
 	st.applyLastWrite(cronTab)
-	seen, err := r.observe(ctx, cronTab, st)
+	seen, err := r.observe(ctx, cronTab, cached, st)
 	if err != nil {
 		return cronTab, seen, plan{}, err
 	}

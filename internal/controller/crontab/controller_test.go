@@ -105,7 +105,7 @@ func TestMemoryPerCronTab(t *testing.T) {
 		}
 		decoded.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{}}}
 		slim := must(stripCronTab(decoded)).(*stablev1.CronTab)
-		known.get(slim).loadProgress(progressFromStatus(&slim.Status), nil)
+		known.get(slim).loadProgress(progressFromStatus(&slim.Status), progressFromStatus(&slim.Status), nil)
 		if _, invalid := known.get(slim).scheduleOf(slim); invalid != nil {
 			t.Fatal(invalid)
 		}

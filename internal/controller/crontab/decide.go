@@ -117,7 +117,7 @@ func decide(cronTab *stablev1.CronTab, seen observation, now time.Time) plan {
 	if p.start != nil {
 		p.afterStart = p.progress.afterStart(p.start)
 		p.postponed = !seen.postponed && p.isLate()
-		p.needsLiveRead = !p.postponed && (seen.isFirst || p.isDoubtful(seen.verifiedAt, seen.stalledAt))
+		p.needsLiveRead = !p.postponed && p.isDoubtful(seen.verifiedAt, seen.stalledAt)
 	}
 	p.selectCleanup(cronTab, seen)
 	p.scheduleWakeup(cronTab, seen)
@@ -313,10 +313,10 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// isDoubtful reports whether another process may have started the run: it is very late, or this process stalled, since the API
-// server last confirmed the progress.
+// isDoubtful reports whether another process may have started the run: the API server has not confirmed the progress yet, or not since
+// the run became very late or this process stalled.
 func (p plan) isDoubtful(verified, stalled time.Time) bool {
-	return verified.Before(stalled) || p.now.Sub(p.start.due) > liveReadThreshold && kube.Elapsed(verified, p.now) > liveReadThreshold
+	return verified.IsZero() || verified.Before(stalled) || p.now.Sub(p.start.due) > liveReadThreshold && kube.Elapsed(verified, p.now) > liveReadThreshold
 }
 
 // isLate reports whether others that are due now start before the run: after an absence, or if it belongs to a backfill.

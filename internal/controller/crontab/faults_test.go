@@ -28,13 +28,14 @@ type creationCounter struct {
 	created map[time.Duration]int
 }
 
-// countCreations counts the Jobs created from now on, by their scheduled time relative to a minute.
+// countCreations counts the Jobs of the CronTab that are created from now on, by their scheduled time relative to a minute.
 func (f *fixture) countCreations(since time.Time) *creationCounter {
 	l := &creationCounter{created: map[time.Duration]int{}}
 	f.Client = interceptor.NewClient(f.Client, interceptor.Funcs{
 		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
 			err := c.Create(ctx, obj, opts...)
-			if job, ok := obj.(*batchv1.Job); ok && err == nil {
+			job, ok := obj.(*batchv1.Job)
+			if ok && err == nil && metav1.GetControllerOf(job).Name == f.Key.Name {
 				l.mu.Lock()
 				defer l.mu.Unlock()
 				l.created[runOf(job).at.Sub(since)]++

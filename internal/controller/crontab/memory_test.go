@@ -45,7 +45,7 @@ func BenchmarkMemory(b *testing.B) {
 		for _, c := range cached {
 			st := states.get(c)
 			st.schedule, _ = st.scheduleOf(c)
-			st.loadProgress(progressFromStatus(&c.Status), nil)
+			st.loadProgress(progressFromStatus(&c.Status), progressFromStatus(&c.Status), nil)
 			wakeups.set(client.ObjectKeyFromObject(c), noon.Add(time.Hour))
 		}
 		b.ReportMetric((inCache-before)/n, "B/cached")

@@ -23,17 +23,15 @@ import (
 type observation struct {
 	// activeSince is when this process became the active controller.
 	activeSince time.Time
-	// isFirst means that this process has not acted on the CronTab yet, and postponed that a late run of it has waited for those that
-	// are due now. verifiedAt is when the API server last confirmed the
-	// progress, and stalledAt when this process last stalled.
-	isFirst, postponed    bool
+	// verifiedAt is when the API server last confirmed the progress, zero if it has not, and stalledAt when this process last stalled.
 	verifiedAt, stalledAt time.Time
+	// postponed means that a late run has waited for those that are due now.
+	postponed bool
 	// schedule is nil if the spec is invalid; then invalid says why.
 	schedule *schedule
 	invalid  *crontab.SpecError
-	// progress is the current progress, and recorded the progress according to the status in the
-	// API.
-	progress, recorded progress
+	// progress is the current progress, recorded the one in the status, and cached the one in the status that the cache has.
+	progress, recorded, cached progress
 	// runs are the Jobs controlled by the CronTab, ordered by time.
 	runs []run
 	// predecessors are the CronTabs in spec.after, and successors those that run after this one. circle are the names of CronTabs
@@ -54,11 +52,11 @@ type observation struct {
 	deferredSince time.Time
 }
 
-// observe reads the Jobs of a CronTab from the cache. State in memory that is newer than the cache
-// takes precedence.
-func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st *state) (observation, error) {
-	seen := observation{activeSince: r.activeSince(), stuckAfter: r.stuckAfter, recorded: progressFromStatus(&cronTab.Status),
-		isFirst: !st.progressLoaded, postponed: st.postponed, verifiedAt: st.verifiedAt, deferredSince: st.deferredSince, openRequest: st.openRequest}
+// observe reads the Jobs of a CronTab from the cache, in which its status has the cached progress. State in memory that is newer than the
+// cache takes precedence.
+func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, cached progress, st *state) (observation, error) {
+	seen := observation{activeSince: r.activeSince(), stuckAfter: r.stuckAfter, cached: cached, recorded: progressFromStatus(&cronTab.Status),
+		postponed: st.postponed, deferredSince: st.deferredSince, openRequest: st.openRequest}
 	seen.schedule, seen.invalid = st.scheduleOf(cronTab)
 	var err error
 	if seen.runs, err = r.runsOf(ctx, cronTab); err != nil {
@@ -69,7 +67,8 @@ func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, st 
 	}
 	seen.runs = st.addExpectedRuns(seen.runs)
 	slices.SortFunc(seen.runs, byTime)
-	seen.progress = st.loadProgress(seen.recorded, seen.runs)
+	seen.progress = st.loadProgress(cached, seen.recorded, seen.runs)
+	seen.verifiedAt = st.verifiedAt
 	seen.stalledAt = r.wakeups.lastStall()
 	return seen, nil
 }
@@ -100,9 +99,9 @@ func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, 
 		return nil, seen, nil
 	}
 	if !progressFromStatus(&current.Status).equal(seen.recorded) {
-		st.progressLoaded = false
+		st.ahead, st.verifiedAt = nil, time.Time{}
 	}
-	seen, err := r.observe(ctx, current, st)
+	seen, err := r.observe(ctx, current, seen.cached, st)
 	st.verifiedAt = r.clock.Now()
 	return current, seen, err
 }

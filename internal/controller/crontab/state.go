@@ -23,10 +23,9 @@ type state struct {
 	// schedule is the parsed schedule of a generation; nil if it has not been parsed or is invalid.
 	schedule   *schedule
 	generation int64
-	// progressLoaded means that this process knows the progress: it is that of the cached status, or progress if that is not nil.
-	progressLoaded bool
-	progress       *progress
-	// verifiedAt is when the API server last confirmed the progress.
+	// ahead is the progress if the status in the cache has another one; nil if it has this one.
+	ahead *ahead
+	// verifiedAt is when the API server last confirmed the progress; zero if it has not.
 	verifiedAt time.Time
 	// postponed means that a late run has waited for the runs of others that are due now, so that it may start.
 	postponed bool
@@ -235,16 +234,33 @@ func (p progress) recoverFromJobs(runs []run) progress {
 	return p
 }
 
-// loadProgress returns the progress in memory, or else recovers it from status and Jobs. Memory keeps only what the status does not have.
-func (st *state) loadProgress(recorded progress, runs []run) progress {
+// ahead is a progress that the status in the cache does not have yet.
+type ahead struct{ of, progress progress }
+
+// advance remembers the progress, for as long as the cache has that one.
+func (st *state) advance(cached, to progress) {
+	if st.ahead = nil; !to.equal(cached) {
+		st.ahead = &ahead{cached, to}
+	}
+}
+
+// loadProgress returns the progress. If the cache has one that this process does not know, from another process, nothing is known but what
+// is recorded, and the Jobs.
+func (st *state) loadProgress(cached, recorded progress, runs []run) progress {
 	switch {
-	case !st.progressLoaded:
+	case st.ahead == nil:
+	case st.ahead.progress.equal(cached):
+		st.ahead = nil
+	case !st.ahead.of.equal(cached):
+		st.ahead, st.verifiedAt = nil, time.Time{}
+	}
+	switch {
+	case st.verifiedAt.IsZero():
 		return recorded.recoverFromJobs(runs)
-	case st.progress == nil || st.progress.equal(recorded):
-		st.progress = nil
+	case st.ahead == nil:
 		return recorded
 	}
-	return *st.progress
+	return st.ahead.progress
 }
 
 // applyLastWrite adds the last status update to a CronTab from a stale cache.
