@@ -67,9 +67,7 @@ func (b *bench) measureFleet(ctx context.Context, s *harness.Sample) error {
 	s.Writes = full.requests
 	s.Set("requests", full.requests.Sum())
 	s.Set("memory", (full.memory-empty.memory)/float64(s.Size))
-	if full.heap > 0 {
-		s.Set("heap", (full.heap-empty.heap)/float64(s.Size))
-	}
+	s.Set("heap", (full.heap-empty.heap)/float64(s.Size))
 	return nil
 }
 

@@ -66,8 +66,7 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	b.sizes = r.Sizes("sizes", "schedules due at once", maxObjects, 500, 2000, 10000)
 	r.Flags.IntVar(&b.peerMost, "peer-most", 10000, "largest size for CronJobs; 0 leaves them out")
 	r.Flags.IntVar(&b.fleet, "fleet", 100000, "schedules of which none is due; 0 leaves this part out")
-	// After two minutes, Go collects the garbage of a process that does nothing.
-	r.Flags.DurationVar(&b.idleFor, "idle-for", 130*time.Second, "how long these are observed")
+	r.Flags.DurationVar(&b.idleFor, "idle-for", time.Minute, "how long these are observed")
 	// CronJobs take too long for a quick run: they are due at full minutes only.
 	if err := r.Parse(args, 3, "--sizes=50 --rounds=1 --peer-most=0 --fleet=50 --idle-for=1s"); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -61,10 +62,15 @@ func (c *Cluster) StartProgram(ctx context.Context, name, ready, path string, ar
 	return p, nil
 }
 
-// StartManager starts `keelson manager` with some controllers as a user would, on free ports.
+// StartManager starts `keelson manager` with some controllers as a user would, on free ports. It serves profiles.
 func (c *Cluster) StartManager(ctx context.Context, controllers string, flags ...string) (*Program, error) {
+	config := filepath.Join(c.Dir, "manager.yaml")
+	const text = "apiVersion: config.keelson.dev/v1alpha1\nkind: KeelsonConfiguration\nmetrics: {profiling: true}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
 	args := []string{
-		"manager", "--kubeconfig=" + c.Kubeconfig, "--controllers=" + controllers, "--logging-format=json",
+		"manager", "--config=" + config, "--kubeconfig=" + c.Kubeconfig, "--controllers=" + controllers, "--logging-format=json",
 		"--health-probe-bind-address=127.0.0.1:0", "--metrics-bind-address=127.0.0.1:0",
 	}
 	return c.StartProgram(ctx, "keelson manager", `"Manager is ready"`, c.Keelson, append(args, flags...)...)
@@ -94,28 +100,17 @@ func (p *Program) AwaitIdle(ctx context.Context, quiet time.Duration) (last time
 // metricsAddress is where the program says in its log that it serves metrics.
 var metricsAddress = regexp.MustCompile(`"metrics":"([^"]+)"`)
 
-// LiveHeap returns the memory of objects in a Go program that serves metrics without authentication; 0 if it serves none. It has collected
-// its garbage if it did nothing for two minutes.
+// LiveHeap returns the memory of objects in a manager, after it has collected garbage.
 func (p *Program) LiveHeap(ctx context.Context) (bytes float64, err error) {
-	text, err := os.ReadFile(p.log)
+	if _, err := p.get(ctx, "/debug/pprof/heap?gc=1"); err != nil {
+		return 0, err
+	}
+	text, err := p.get(ctx, "/metrics")
 	if err != nil {
 		return 0, err
 	}
-	address := metricsAddress.FindSubmatch(text)
-	if address == nil {
-		return 0, nil
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(address[1])+"/metrics", http.NoBody)
-	if err != nil {
-		return 0, err
-	}
-	response, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return 0, err
-	}
-	defer func() { _ = response.Body.Close() }()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(response.Body)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(text))
 	if err != nil {
 		return 0, fmt.Errorf("read the metrics of %s: %w", p.name, err)
 	}
@@ -123,6 +118,29 @@ func (p *Program) LiveHeap(ctx context.Context) (bytes float64, err error) {
 		bytes += metric.GetGauge().GetValue()
 	}
 	return bytes, nil
+}
+
+// get reads a path of the metrics server of a manager.
+func (p *Program) get(ctx context.Context, path string) (string, error) {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return "", err
+	}
+	address := metricsAddress.FindSubmatch(text)
+	if address == nil {
+		return "", fmt.Errorf("%s does not say where it serves metrics", p.name)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+string(address[1])+path, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	return string(body), err
 }
 
 // Use does work while the program runs, with the id of its process, and then stops it. The context of the work also ends when
