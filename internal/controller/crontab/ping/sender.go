@@ -75,6 +75,7 @@ type Sender struct {
 	queue workqueue.TypedRateLimitingInterface[types.UID]
 }
 
+// NewSender returns a Sender that reaches the public Internet and these networks. It reads Secrets of spec.ping.secretRef.
 func NewSender(secrets client.Reader, events *kube.Recorder, networks []netip.Prefix) *Sender {
 	return &Sender{
 		secrets: secrets, events: events, client: egress.Filter{Networks: networks}.NewClient(NetworksOption, timeout),
