@@ -179,7 +179,7 @@ func TestControllersUseTheWordsOfTheAPI(t *testing.T) {
 	verb := regexp.MustCompile(`^([A-Z][a-z]+)+$`)
 	used := map[string]bool{}
 	events, conditions := 0, 0
-	for _, pattern := range []string{"internal/controller/*/*.go", "internal/engine/*/*.go", "internal/driver/*/*.go", "internal/manager/*.go", "internal/manager/*/*.go", "internal/snapshots/*.go", "internal/crontab/*.go"} {
+	for _, pattern := range []string{"internal/controller/*/*.go", "internal/controller/*/*/*.go", "internal/engine/*/*.go", "internal/driver/*/*.go", "internal/manager/*.go", "internal/manager/*/*.go", "internal/snapshots/*.go", "internal/crontab/*.go"} {
 		for path, file := range parse(t, pattern) {
 			ast.Inspect(file, func(node ast.Node) bool {
 				switch node := node.(type) {

@@ -9,13 +9,9 @@ package fakeqemu
 
 import (
 	"bytes"
-	"encoding/json"
-	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,10 +19,6 @@ import (
 
 // Program is the name under which the fake is installed and found.
 const Program = "qemu-system-x86_64"
-
-// controlFile is what the test wants of the fake, relative to its program. A confined QEMU may read this folder, because it is that of its
-// firmware.
-var controlFile = filepath.Join("share", "qemu", "control.json")
 
 // Main runs a machine if this process is to pose as QEMU, and does not return then. TestMain calls it first.
 func Main() {
@@ -42,26 +34,13 @@ func Main() {
 	}
 }
 
-// Fake is an installed fake.
-type Fake struct {
-	t       testing.TB
-	control string
-}
-
-// control is what happens to machines at a step.
-type control struct {
-	At, Do string
-}
-
 // Install makes this test find the fake instead of QEMU, until it ends.
-func Install(t testing.TB) *Fake {
+func Install(t testing.TB) {
 	t.Helper()
-	dir := t.TempDir()
-	f := &Fake{t: t, control: filepath.Join(dir, controlFile)}
-	program := filepath.Join(dir, "bin", Program)
+	program := filepath.Join(t.TempDir(), "bin", Program)
 	self, err := os.Executable()
-	for _, path := range []string{program, f.control} {
-		err = errors.Join(err, os.MkdirAll(filepath.Dir(path), 0o755)) //nolint:gosec // the users of machines run it
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(program), 0o755) //nolint:gosec // the users of machines run it
 	}
 	if err == nil {
 		err = place(self, program)
@@ -70,7 +49,6 @@ func Install(t testing.TB) *Fake {
 		t.Fatal(err)
 	}
 	t.Setenv("PATH", filepath.Dir(program)+string(os.PathListSeparator)+os.Getenv("PATH"))
-	return f
 }
 
 // place makes a program for all users.
@@ -83,51 +61,6 @@ func place(from, to string) error {
 		return err
 	}
 	return os.WriteFile(to, raw, 0o755) //nolint:gosec // the users of machines run it
-}
-
-// Die makes machines die at a step: "start", the name of a command before it runs, "after" and that before it is answered, or "memory" when
-// half of the memory is written.
-func (f *Fake) Die(at string) { f.set(control{at, "die"}) }
-
-// Hang makes machines stop to answer at a step.
-func (f *Fake) Hang(at string) { f.set(control{at, "hang"}) }
-
-// Clear lets machines that are started from now on live.
-func (f *Fake) Clear() { f.set(control{}) }
-
-func (f *Fake) set(c control) {
-	f.t.Helper()
-	raw, err := json.Marshal(c)
-	if err == nil {
-		err = os.WriteFile(f.control+".new", raw, 0o644) //nolint:gosec // the users of machines read it
-	}
-	if err = errors.Join(err, os.Rename(f.control+".new", f.control)); err != nil {
-		f.t.Fatal(err)
-	}
-}
-
-// step does what the test wants at a step.
-func step(name string) {
-	self, err := os.Executable()
-	if err != nil {
-		panic(err)
-	}
-	raw, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(self)), controlFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	var c control
-	if err = errors.Join(err, json.Unmarshal(raw, &c)); err != nil {
-		panic(err)
-	}
-	if c.At != name {
-		return
-	}
-	signal := syscall.SIGKILL
-	if c.Do == "hang" {
-		signal = syscall.SIGSTOP
-	}
-	_ = syscall.Kill(os.Getpid(), signal)
 }
 
 // passed is a descriptor that a command has passed; nil if none was.

@@ -59,7 +59,6 @@ func newMachine() *machine {
 
 // run runs the machine until its process ends.
 func (m *machine) run() error {
-	step("start")
 	for _, c := range m.chardevs {
 		listener, err := c.listen()
 		if err != nil {

@@ -131,11 +131,8 @@ func (m *machine) save(stream *os.File, h header, before string) {
 	sum := sha256.New()
 	to := io.MultiWriter(stream, sum)
 	_, err = fmt.Fprintf(to, "%s%s\n", streamMagic, raw)
-	half := bytes.Repeat([]byte("a page of memory"), h.Bytes/2/16)
-	for i := 0; i < 2 && err == nil; i++ {
-		if _, err = to.Write(half); i == 0 {
-			step("memory")
-		}
+	if err == nil {
+		_, err = to.Write(bytes.Repeat([]byte("a page of memory"), h.Bytes/16))
 	}
 	if err == nil {
 		_, err = stream.Write(sum.Sum(nil))

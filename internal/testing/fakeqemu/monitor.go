@@ -108,7 +108,6 @@ var none = map[string]any{}
 
 // execute runs a command.
 func (m *machine) execute(r *request, file *passed, known map[string]command) answer {
-	step(r.Execute)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var result any
@@ -120,7 +119,6 @@ func (m *machine) execute(r *request, file *passed, known map[string]command) an
 	if err == nil {
 		result, err = c.run(m, r.Arguments, file)
 	}
-	step("after " + r.Execute)
 	var refused *failure
 	switch {
 	case errors.As(err, &refused):
