@@ -22,10 +22,12 @@ type Writes map[string]float64
 // Only one contestant runs at a time, so that all others are its own.
 func (c *Cluster) Served(ctx context.Context) (Writes, error) {
 	all, err := c.Requests(ctx)
-	maps.DeleteFunc(all, func(name string, _ float64) bool {
-		return strings.HasPrefix(name, "GET ") || strings.HasPrefix(name, "LIST ")
-	})
+	maps.DeleteFunc(all, isRead)
 	return all, err
+}
+
+func isRead(name string, _ float64) bool {
+	return strings.HasPrefix(name, "GET ") || strings.HasPrefix(name, "LIST ")
 }
 
 // Requests returns the same as Served with the reads; watches, which go on, are none.
