@@ -21,8 +21,6 @@ const (
 	fleetReady = 60.0   // seconds after a start
 	fleetHeap  = 2500.0 // bytes each
 	fleetIdle  = 0.005  // of a processor
-	// quiet is how long a controller must do nothing to be ready.
-	quiet = 5 * time.Second
 )
 
 // measureFleet measures a controller with many schedules of which none is due. It sets the figures "ready", how long after its start the
@@ -41,7 +39,7 @@ func (b *bench) measureFleet(ctx context.Context, s *harness.Sample) error {
 		if err := createSchedule(ctx, b.Writers[0], s.Contestant, namespace, fleetName(0), time.Now().AddDate(0, 6, 0)); err != nil {
 			return err
 		}
-		_, _, err = b.AwaitQuiet(ctx, quiet)
+		_, _, err = b.AwaitQuiet(ctx, harness.Quiet)
 		return err
 	}
 	if err := b.with(ctx, s.Contestant, create); err != nil {
@@ -52,7 +50,7 @@ func (b *bench) measureFleet(ctx context.Context, s *harness.Sample) error {
 	}
 	began := time.Now() // of a new leader, or of another version: all have a status
 	observe := func(ctx context.Context, p *harness.Program) error {
-		last, err := p.AwaitIdle(ctx, quiet)
+		last, err := p.AwaitIdle(ctx, harness.Quiet)
 		if err != nil {
 			return err
 		}

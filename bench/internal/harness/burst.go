@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// quiet is how long nothing must be written for a contestant to be steady: a change of status waits for a second, and a busy machine.
-const quiet = 5 * time.Second
+// Quiet is how long a contestant must write or do nothing to be steady: a change of status waits for a second, and a busy machine.
+const Quiet = 5 * time.Second
 
 // few is how many objects warm a contestant up.
 const few = 16
@@ -99,7 +99,7 @@ func MeasureBurst[L List](ctx context.Context, c *Cluster, s *Sample, objects Ob
 	}
 	s.SetSeen("seen", due, seen)
 	s.Set("processor", ProcessorTime(burst.PID)-used)
-	after, last, err := c.AwaitQuiet(ctx, quiet)
+	after, last, err := c.AwaitQuiet(ctx, Quiet)
 	if err != nil {
 		return err
 	}
@@ -124,7 +124,7 @@ func (c *Cluster) prepareBurst(ctx context.Context, burst Burst) (due time.Time,
 	if due, err = burst.Prepare(ctx); err != nil {
 		return due, nil, err
 	}
-	if before, _, err = c.AwaitQuiet(ctx, quiet); err != nil {
+	if before, _, err = c.AwaitQuiet(ctx, Quiet); err != nil {
 		return due, nil, err
 	}
 	if err = Pause(ctx, time.Until(due.Add(-time.Second))); err == nil && time.Now().After(due) {

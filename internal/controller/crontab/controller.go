@@ -167,6 +167,9 @@ func (r *Reconciler) plan(ctx context.Context, cronTab *stablev1.CronTab, st *st
 		}
 		p = decide(cronTab, seen, r.clock.Now())
 	}
+	if p.postponed {
+		return cronTab, seen, p, nil
+	}
 	return cronTab, seen, p, r.confirm(ctx, p.confirm)
 }
 

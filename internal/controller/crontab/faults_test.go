@@ -65,7 +65,7 @@ func (f *fixture) deleteRecordedJobs() {
 			}
 			continue
 		}
-		if len(r.follows) > 0 {
+		if r.follows != nil {
 			isOpen := func(uid types.UID) bool {
 				return slices.Contains(existing, uid) && !slices.Contains(recorded.followed, uid)
 			}
@@ -274,6 +274,26 @@ func TestUnavailableAPIServer(t *testing.T) {
 		t.Errorf("runs (-want +got):\n%s", diff)
 	}
 	f.ExpectReady("True", stablev1.ReasonScheduled)
+}
+
+// After an absence, a late run goes behind those that are due now, once, and wakes up for the next time in any case.
+func TestLateRunIsPostponedOnce(t *testing.T) {
+	f := newFixture(t)
+	f.create()
+	f.Clock.Step(10*time.Minute + 20*time.Second)
+	f.Restart()
+	jobs := len(f.jobs())
+	result, err := f.reconcile()
+	f.Do(err)
+	if result.RequeueAfter == 0 || result.Priority == nil || *result.Priority != latePriority || len(f.jobs()) != jobs {
+		t.Errorf("Reconcile returns %+v, with %d new Jobs", result, len(f.jobs())-jobs)
+	}
+	if wait := f.wakeups.at(f.Key).Sub(f.Clock.Now()); wait <= 0 || wait > time.Minute {
+		t.Errorf("it wakes up after %v", wait)
+	}
+	if _, err := f.reconcile(); err != nil || len(f.jobs()) != jobs+1 {
+		t.Errorf("then: %v, %d new Jobs", err, len(f.jobs())-jobs)
+	}
 }
 
 // An invalid schedule that the API server accepted is reported in a condition.

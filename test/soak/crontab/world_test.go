@@ -372,7 +372,8 @@ func (w *world) awaitRest(t *testing.T) {
 	defer func() {
 		if t.Failed() {
 			t.Log(why)
-			w.describe(t, strings.Fields(why)[0])
+			name, _, _ := strings.Cut(why, " ")
+			w.describe(t, name)
 		}
 	}()
 	eventually(t, "the CronTabs have settled", func() bool {
