@@ -134,23 +134,29 @@ func (p *plan) queueFollowing(cronTab *stablev1.CronTab, seen observation) {
 	}
 }
 
-// recoverFollowed brings progress.followed up to date: without Jobs that are gone, and with those that our Jobs follow.
+// recoverFollowed brings progress.followed up to date: with the Jobs that ours follow, and without those that are gone. As long as the
+// cache may be old, those that it does not have are not gone.
 func (p *plan) recoverFollowed(seen observation) {
-	var known []types.UID
-	for _, predecessor := range seen.predecessors {
-		known = append(known, uidsOf(predecessor.runs)...)
-	}
 	for _, r := range seen.runs {
 		if r.follows == nil {
 			continue
 		}
-		p.follow(r.follows)
+		p.follow(slices.DeleteFunc(slices.Clone(r.follows), seen.lacks))
 		_, ended := seen.turnAt(r.at)
 		if isSubset(uidsOf(ended), r.follows) {
 			p.progress.queued = slices.DeleteFunc(p.progress.queued, r.at.Equal)
 		}
 	}
-	p.progress.followed = slices.DeleteFunc(p.progress.followed, func(uid types.UID) bool { return !slices.Contains(known, uid) })
+	if seen.progress.equal(seen.cached) && !p.isHandover(seen.activeSince) {
+		p.progress.followed = slices.DeleteFunc(p.progress.followed, seen.lacks)
+	}
+}
+
+// lacks reports whether no CronTab in spec.after has a Job with this UID in the cache.
+func (o observation) lacks(uid types.UID) bool {
+	return !slices.ContainsFunc(o.predecessors, func(p predecessor) bool {
+		return slices.ContainsFunc(p.runs, func(r run) bool { return r.uid == uid })
+	})
 }
 
 // follow adds to progress.followed.
@@ -193,7 +199,14 @@ func (p *plan) followingRun(cronTab *stablev1.CronTab, seen observation, at time
 	if last := lastFinished(ended, func(runPhase) bool { return true }); last != nil {
 		due = last.finishTime
 	}
-	return &pendingRun{at: at, name: jobName(cronTab, at), due: due, values: crontab.Defaults(&cronTab.Spec), follows: uidsOf(ended)}
+	follows := uidsOf(ended)
+	for _, uid := range p.progress.followed {
+		if seen.lacks(uid) {
+			follows = append(follows, uid) // the cache may be old, and the Job one of that time
+		}
+	}
+	slices.Sort(follows)
+	return &pendingRun{at: at, name: jobName(cronTab, at), due: due, values: crontab.Defaults(&cronTab.Spec), follows: follows}
 }
 
 // isAwaited reports whether a CronTab that runs after this one may still need the Job of a run.

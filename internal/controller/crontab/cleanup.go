@@ -58,10 +58,10 @@ func (p *plan) selectCleanup(cronTab *stablev1.CronTab, seen observation) {
 // keepDuringHandover keeps Jobs from before this process became active until the handover period
 // has passed.
 func (p *plan) keepDuringHandover(since time.Time) {
-	over := since.Add(handoverPeriod)
-	if !p.now.Before(over) {
+	if !p.isHandover(since) {
 		return
 	}
+	over := since.Add(handoverPeriod)
 	isEarlier := func(r run) bool { return !r.at.After(since) }
 	if slices.ContainsFunc(p.prune, isEarlier) || slices.ContainsFunc(p.release, isEarlier) {
 		p.wakeAt = earlier(p.wakeAt, over)
@@ -69,6 +69,9 @@ func (p *plan) keepDuringHandover(since time.Time) {
 	p.prune = slices.DeleteFunc(p.prune, isEarlier)
 	p.release = slices.DeleteFunc(p.release, isEarlier)
 }
+
+// isHandover reports whether this process became active less than the handover period ago.
+func (p *plan) isHandover(since time.Time) bool { return p.now.Before(since.Add(handoverPeriod)) }
 
 // isRecorded reports whether the status in the API records a run, so that its Job may be deleted.
 func (o observation) isRecorded(cronTab *stablev1.CronTab, r run) bool {

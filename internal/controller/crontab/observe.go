@@ -102,8 +102,13 @@ func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, 
 		st.ahead, st.verifiedAt = nil, time.Time{}
 	}
 	seen, err := r.observe(ctx, current, seen.cached, st)
+	if err != nil {
+		return nil, seen, err
+	}
+	// Even if act does not follow, because the cache may still have an older progress the next time.
+	st.advance(seen.cached, seen.progress)
 	st.verifiedAt = r.clock.Now()
-	return current, seen, err
+	return current, seen, nil
 }
 
 // scheduleHash returns the hash of the schedule, also of an invalid one.
@@ -146,7 +151,8 @@ type run struct {
 	manual bool
 	// backfill is the request of the backfill that the run belongs to; zero if it belongs to none.
 	backfill time.Time
-	// follows are the Jobs that the run follows by spec.after; nil if it started otherwise, and empty if they were gone.
+	// follows are the Jobs that the run follows by spec.after, perhaps with others that were followed before; nil if it started
+	// otherwise, and empty if they were gone.
 	follows []types.UID
 
 	phase runPhase
