@@ -19,7 +19,7 @@ import (
 // The targets of a fleet.
 const (
 	fleetReady = 60.0   // seconds after a start
-	fleetHeap  = 2500.0 // bytes each
+	fleetHeap  = 3000.0 // bytes each; 1300 of them are the object and its template
 	fleetIdle  = 0.005  // of a processor
 )
 
