@@ -16,13 +16,11 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
 func TestMain(m *testing.M) {
-	process.Shim() // the test binary is also the shim of its child processes
 	if dir := os.Getenv(engineDir); dir != "" {
 		fmt.Fprintln(os.Stderr, becomeEngine(dir)) // returns only on failure
 		os.Exit(1)

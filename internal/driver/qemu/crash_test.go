@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/process"
+	_ "github.com/keelson-dev/keelson/internal/process/shim" // the test binary is also the shim of its child processes
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 )
 
@@ -31,7 +32,6 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	process.Shim() // the test binary is also the shim of its child processes
 	if drivertest.IsManager() {
 		if err := runHelper(); err != nil {
 			fmt.Fprintln(os.Stderr, err)

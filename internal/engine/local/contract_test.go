@@ -15,14 +15,12 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/local"
-	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/enginetest"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 func TestMain(m *testing.M) {
-	process.Shim()
 	if encoded, ok := os.LookupEnv(helperVariable); ok {
 		os.Exit(runHelper(encoded))
 	}

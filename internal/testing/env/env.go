@@ -30,7 +30,7 @@ import (
 	"github.com/keelson-dev/keelson/config/admission"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/install"
-	"github.com/keelson-dev/keelson/internal/process"
+	_ "github.com/keelson-dev/keelson/internal/process/shim" // the test binary is also the shim of its child processes
 )
 
 // KubeconfigVariable is the environment variable with the kubeconfig of the API server.
@@ -49,7 +49,6 @@ var shared struct {
 //
 // func TestMain(m *testing.M) { env.Main(m) }
 func Main(m *testing.M, after ...func()) {
-	process.Shim() // the test binary is also the shim of its child processes
 	code := m.Run()
 	for _, do := range after {
 		do()

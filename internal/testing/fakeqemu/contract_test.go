@@ -15,11 +15,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-func TestMain(m *testing.M) {
-	Main()
-	os.Exit(m.Run())
-}
-
 type arguments = map[string]any
 
 // script are commands that the fake answers as QEMU does.

@@ -20,8 +20,9 @@ import (
 // Program is the name under which the fake is installed and found.
 const Program = "qemu-system-x86_64"
 
-// Main runs a machine if this process is to pose as QEMU, and does not return then. TestMain calls it first.
-func Main() {
+// Importing this package is enough for a test binary to pose as QEMU. Like package shim, this one comes before the packages of
+// Kubernetes, so that a machine does not pay for their initialisation: nothing that depends on them may be imported here.
+func init() {
 	if filepath.Base(os.Args[0]) != Program {
 		return
 	}

@@ -21,12 +21,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
-	"github.com/keelson-dev/keelson/internal/process"
+	_ "github.com/keelson-dev/keelson/internal/process/shim" // the test binary is also the shim of its child processes
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 func TestMain(m *testing.M) {
-	process.Shim() // the test binary is also the shim of its child processes
 	os.Exit(m.Run())
 }
 
