@@ -9,21 +9,17 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// testConsole tests drivers that implement backend.Consoler.
-func testConsole(f *fixture) {
-	consoler, ok := f.driver.(backend.Consoler)
-	if !ok {
-		return
-	}
-	machine := f.newMachine()
-	connect := func(ctx context.Context) error {
+// consoleCalls are the calls of drivers that implement backend.Consoler.
+func (f *fixture) consoleCalls(machine backend.Machine) (connect, readLog func(context.Context) error) {
+	consoler := f.driver.(backend.Consoler)
+	connect = func(ctx context.Context) error {
 		conn, err := consoler.Console(ctx, machine.Identity)
 		if err == nil {
 			err = conn.Close()
 		}
 		return err
 	}
-	readLog := func(ctx context.Context) error {
+	readLog = func(ctx context.Context) error {
 		log, err := consoler.ConsoleLog(ctx, machine.Identity, backend.LogOptions{Tail: 10})
 		if err == nil {
 			_, err = io.Copy(io.Discard, log)
@@ -31,17 +27,38 @@ func testConsole(f *fixture) {
 		}
 		return err
 	}
+	return connect, readLog
+}
+
+// consoleOff tests the console of a server that does not exist, or never ran.
+func (f *fixture) consoleOff(machine backend.Machine, exists bool) {
+	f.Helper()
+	if _, ok := f.driver.(backend.Consoler); !ok {
+		return
+	}
+	connect, readLog := f.consoleCalls(machine)
+	if exists {
+		if err := f.call("Console", connect); !errors.Is(err, backend.ErrUnavailable) {
+			f.Errorf("Console of a server that is off: %v", err)
+		}
+		f.must("ConsoleLog of a server that never ran", readLog)
+		return
+	}
 	for what, call := range map[string]func(context.Context) error{"Console": connect, "ConsoleLog": readLog} {
 		if err := f.call(what, call); !errors.Is(err, backend.ErrNotFound) {
 			f.Errorf("%s of nothing: %v", what, err)
 		}
 	}
-	f.create(machine)
-	if err := f.call("Console", connect); !errors.Is(err, backend.ErrUnavailable) {
-		f.Errorf("Console of a server that is off: %v", err)
+}
+
+// consoleUntilOff tests the console of a server that is on, and stops it.
+func (f *fixture) consoleUntilOff(machine backend.Machine) {
+	f.Helper()
+	consoler, ok := f.driver.(backend.Consoler)
+	if !ok {
+		f.stop(machine, 0)
+		return
 	}
-	f.must("ConsoleLog of a server that never ran", readLog)
-	f.start(machine)
 	conn, err := consoler.Console(f.Context(), machine.Identity)
 	if err != nil {
 		f.Fatalf("Console: %v", err)
@@ -50,6 +67,7 @@ func testConsole(f *fixture) {
 		f.Errorf("write to the console: %v", err)
 	}
 	f.ends("the connection to a console, with the run", conn, func() { f.stop(machine, 0) })
+	_, readLog := f.consoleCalls(machine)
 	f.must("ConsoleLog of a server that is off", readLog)
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
@@ -58,7 +76,6 @@ func testConsole(f *fixture) {
 		f.Fatalf("follow the log: %v", err)
 	}
 	f.ends("a log that is followed, with its context", log, cancel)
-	f.remove(machine)
 }
 
 // ends checks that a stream ends because of cause, and closes it.

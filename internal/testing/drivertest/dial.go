@@ -11,13 +11,13 @@ import (
 // dialedPort is a port at which no machine of a test listens.
 const dialedPort = 9
 
-// testDial tests drivers that implement backend.Dialer.
-func testDial(f *fixture) {
+// dials tests drivers that implement backend.Dialer, with a server in a state.
+func (f *fixture) dials(machine backend.Machine, state backend.State) {
+	f.Helper()
 	dialer, ok := f.driver.(backend.Dialer)
 	if !ok {
 		return
 	}
-	machine := f.newMachine()
 	dial := func(ctx context.Context) error {
 		conn, err := dialer.Dial(ctx, machine.Identity, dialedPort)
 		if err == nil {
@@ -26,27 +26,27 @@ func testDial(f *fixture) {
 		}
 		return err
 	}
-	if err := f.call("Dial", dial); !errors.Is(err, backend.ErrNotFound) {
-		f.Errorf("Dial of nothing: %v", err)
-	}
-	f.create(machine)
-	// A driver that cannot do it says so.
-	cannot := errors.Is(f.call("Dial", dial), backend.ErrInvalid)
-	if err := f.call("Dial", dial); !cannot && !errors.Is(err, backend.ErrUnavailable) {
-		f.Errorf("Dial of a server that is off: %v", err)
-	}
-	f.start(machine)
-	if f.backend.Apart {
-		f.remove(machine)
+	if state == backend.StateRunning {
+		if f.backend.Apart {
+			return
+		}
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		defer cancel()
+		if err := f.call("Dial", func(context.Context) error { return dial(ctx) }); err == nil || errors.Is(err, backend.ErrInvalid) != f.cannotDial {
+			f.Errorf("Dial of a port without a listener: %v", err)
+		}
 		return
 	}
-	err := f.call("Dial", func(ctx context.Context) error {
-		ctx, cancel := context.WithTimeout(ctx, time.Second)
-		defer cancel()
-		return dial(ctx)
-	})
-	if err == nil || errors.Is(err, backend.ErrInvalid) != cannot {
-		f.Errorf("Dial of a port without a listener: %v", err)
+	err := f.call("Dial", dial)
+	if state == backend.StateAbsent {
+		if !errors.Is(err, backend.ErrNotFound) {
+			f.Errorf("Dial of nothing: %v", err)
+		}
+		return
 	}
-	f.remove(machine)
+	// A driver that cannot do it says so.
+	f.cannotDial = errors.Is(err, backend.ErrInvalid)
+	if !f.cannotDial && !errors.Is(err, backend.ErrUnavailable) {
+		f.Errorf("Dial of a server that is off: %v", err)
+	}
 }

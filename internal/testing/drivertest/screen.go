@@ -14,14 +14,14 @@ import (
 // rfbGreeting is the first message of a VNC server, see RFC 6143, section 7.1.1.
 const rfbGreeting = "RFB 003.008\n"
 
-// testScreen tests drivers that implement backend.Screener.
-func testScreen(f *fixture) {
+// screenIs checks what the calls of drivers that implement backend.Screener return for a server that has no display now.
+func (f *fixture) screenIs(machine backend.Machine, state string, want error) {
+	f.Helper()
 	screener, ok := f.driver.(backend.Screener)
 	if !ok {
 		return
 	}
-	machine := f.newMachine()
-	calls := map[string]func(context.Context) error{
+	for what, call := range map[string]func(context.Context) error{
 		"Screen": func(ctx context.Context) error {
 			conn, err := screener.Screen(ctx, machine.Identity)
 			if err == nil {
@@ -33,28 +33,39 @@ func testScreen(f *fixture) {
 			_, err := screener.Screenshot(ctx, machine.Identity)
 			return err
 		},
-	}
-	all := func(state string, want error) {
-		f.Helper()
-		for what, call := range calls {
-			if err := f.call(what, call); !errors.Is(err, want) {
-				f.Errorf("%s of %s: %v", what, state, err)
-			}
+	} {
+		if err := f.call(what, call); !errors.Is(err, want) {
+			f.Errorf("%s of %s: %v", what, state, err)
 		}
 	}
-	all("nothing", backend.ErrNotFound)
-	f.create(machine)
-	all("a server that is off", backend.ErrUnavailable)
-	f.start(machine)
-	all("a server without a display", backend.ErrInvalid)
+}
 
+// testReached tests the ways to a server, with one that gets a display for its second run.
+func testReached(f *fixture) {
+	machine := f.newMachine()
+	f.dials(machine, backend.StateAbsent)
+	f.consoleOff(machine, false)
+	f.screenIs(machine, "nothing", backend.ErrNotFound)
+	f.create(machine)
+	f.dials(machine, backend.StateStopped)
+	f.consoleOff(machine, true)
+	f.screenIs(machine, "a server that is off", backend.ErrUnavailable)
+	f.start(machine)
+	f.dials(machine, backend.StateRunning)
+	f.screenIs(machine, "a server without a display", backend.ErrInvalid)
+	screener, ok := f.driver.(backend.Screener)
+	if !ok {
+		f.consoleUntilOff(machine)
+		f.remove(machine)
+		return
+	}
 	machine.Display, machine.Hash = v1alpha1.DisplayVGA, machine.Hash+"-vga"
 	f.must("Reconfigure", func(ctx context.Context) error { return f.driver.Reconfigure(ctx, machine) })
 	if pending := f.observe(machine).Pending; len(pending) != 1 || pending[0] != "display" {
 		f.Errorf("changes that wait for a restart: %v", pending)
 	}
-	all("a server that was started without a display", backend.ErrInvalid)
-	f.stop(machine, 0)
+	f.screenIs(machine, "a server that was started without a display", backend.ErrInvalid)
+	f.consoleUntilOff(machine)
 	f.start(machine)
 	shot, err := screener.Screenshot(f.Context(), machine.Identity)
 	if err != nil {

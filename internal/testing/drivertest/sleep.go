@@ -35,11 +35,9 @@ func testSleep(f *fixture) {
 		f.Errorf("a server that is asleep: %+v", asleep)
 	}
 	f.sleep(machine) // again
-	if !f.backend.Ephemeral {
-		f.open()
-		if found := f.until(machine, backend.StateAsleep); found.SavedBytes != asleep.SavedBytes {
-			f.Errorf("a new manager observes %+v", found)
-		}
+	f.reopen()
+	if found := f.until(machine, backend.StateAsleep); found.SavedBytes != asleep.SavedBytes {
+		f.Errorf("a new manager observes %+v", found)
 	}
 	changed := machine
 	changed.Hash = "changed"
