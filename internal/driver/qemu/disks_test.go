@@ -166,40 +166,39 @@ func TestDisksOfAStoppedMachine(t *testing.T) {
 
 // A disk that has lost its file is replaced by an empty one neither at a start nor in a snapshot. A restore brings it back.
 func TestLostDisks(t *testing.T) {
-	for _, lost := range []string{v1alpha1.RootDiskName, "data"} {
-		t.Run(lost, func(t *testing.T) {
-			w := newFixture(t)
-			machine := w.withData()
-			w.run(machine)
-			w.fill("root", 1)
-			w.fill("data", 2)
-			first, second := snapshotOf(1, "first"), snapshotOf(2, "second")
-			w.takes(first, machine)
-			w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-			w.eventually("it is off", is(backend.StateStopped))
-			path := w.driver.machines[uid].path(fileOf(lost))
-			w.do(os.Remove(path))
-			w.open()
-			w.do(w.driver.Start(t.Context(), machine))
-			w.eventually("the start fails", func(s *backend.Server) bool {
-				return s.Ended != nil && s.Ended.Cause == backend.CauseStartFailed && strings.Contains(s.Ended.Message, "the file of the disk is missing: restore it")
-			})
-			w.do(w.driver.TakeSnapshot(t.Context(), second, backend.Source{Server: machine.Identity}))
-			harness.Eventually(t, "a snapshot fails", func() bool { return w.snapshotState(second).Failure != nil })
-			if _, err := os.Lstat(path); err == nil {
-				t.Error("there is a new disk")
-			}
-			if failed := w.restores("1", first).FailedRestore; failed != nil {
-				t.Fatal(failed.Err)
-			}
-			w.hasContent(machine.DiskBytes, 1, 2)
-			w.do(w.driver.Start(t.Context(), machine))
-			w.eventually("it runs", is(backend.StateRunning))
-			w.remove()
-			w.do(w.driver.DeleteSnapshot(t.Context(), second))
-			w.deleteSnapshot(first)
+	w := newFixture(t)
+	machine := w.withData()
+	w.run(machine)
+	w.fill("root", 1)
+	w.fill("data", 2)
+	kept := snapshotOf(1, "kept")
+	w.takes(kept, machine)
+	for i, lost := range []string{v1alpha1.RootDiskName, "data"} {
+		refused := snapshotOf(2+i, "refused")
+		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+		w.eventually("it is off", is(backend.StateStopped))
+		path := w.driver.machines[uid].path(fileOf(lost))
+		w.do(os.Remove(path))
+		w.open()
+		w.do(w.driver.Start(t.Context(), machine))
+		w.eventually("the start fails without the disk "+lost, func(s *backend.Server) bool {
+			return s.Ended != nil && s.Ended.Cause == backend.CauseStartFailed && strings.Contains(s.Ended.Message, "the file of the disk is missing: restore it")
 		})
+		w.do(w.driver.TakeSnapshot(t.Context(), refused, backend.Source{Server: machine.Identity}))
+		harness.Eventually(t, "a snapshot fails", func() bool { return w.snapshotState(refused).Failure != nil })
+		w.do(w.driver.DeleteSnapshot(t.Context(), refused))
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("there is a new disk %s", lost)
+		}
+		if failed := w.restores(lost, kept).FailedRestore; failed != nil {
+			t.Fatal(failed.Err)
+		}
+		w.hasContent(machine.DiskBytes, 1, 2)
+		w.do(w.driver.Start(t.Context(), machine))
+		w.eventually("it runs", is(backend.StateRunning))
 	}
+	w.remove()
+	w.deleteSnapshot(kept)
 }
 
 // A disk gets the content of its image.

@@ -32,10 +32,13 @@ func (w *fixture) firmware() backend.Machine {
 	return machine
 }
 
+// A QEMU that does not answer is unknown until it answers again, also to a new manager. It is killed when the grace period of a stop is
+// over, and the machine starts again.
 func TestSuspendedProcess(t *testing.T) {
 	quickly(t)
 	w := newFixture(t)
-	run := w.run(w.firmware()).Run
+	machine := w.firmware()
+	run := w.run(machine).Run
 	pid := w.pid(t, uid)
 	signals.Send(t, pid, syscall.SIGSTOP)
 	w.eventually("it is unknown", is(backend.StateUnknown))
@@ -46,19 +49,8 @@ func TestSuspendedProcess(t *testing.T) {
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run {
 		t.Errorf("not the same run: %+v", server)
 	}
-	signals.Send(t, pid, syscall.SIGSTOP)
-	w.open() // a new manager finds it unresponsive
-	w.eventually("it is unknown", is(backend.StateUnknown))
-	w.remove()
-}
 
-// A QEMU that does not answer is killed when the grace period is over, and the machine starts again.
-func TestStopOfSuspendedProcess(t *testing.T) {
-	quickly(t)
-	w := newFixture(t)
-	machine := w.firmware()
-	run := w.run(machine).Run
-	signals.Send(t, w.pid(t, uid), syscall.SIGSTOP)
+	signals.Send(t, pid, syscall.SIGSTOP)
 	w.eventually("it is unknown", is(backend.StateUnknown))
 	w.do(w.driver.Stop(t.Context(), machine.Identity, time.Second))
 	server := w.eventually("it is off", is(backend.StateStopped))
@@ -67,6 +59,10 @@ func TestStopOfSuspendedProcess(t *testing.T) {
 	}
 	w.do(w.driver.Start(t.Context(), machine))
 	w.eventually("it runs", is(backend.StateRunning))
+
+	signals.Send(t, w.pid(t, uid), syscall.SIGSTOP)
+	w.open() // a new manager finds it unresponsive
+	w.eventually("it is unknown", is(backend.StateUnknown))
 	w.remove()
 }
 
@@ -95,21 +91,13 @@ func TestStopOfProcessThatAnswersAgain(t *testing.T) {
 	w.remove()
 }
 
+// The folder of a machine, or all of them, are removed while it runs: it does not run on beside the machine that is created again, or when
+// it is deleted.
 func TestFolderRemovedWhileItRuns(t *testing.T) {
-	t.Run("by the same manager", func(t *testing.T) {
-		w := newFixture(t)
-		machine := w.firmware()
-		w.run(machine)
-		w.do(os.RemoveAll(filepath.Join(w.driver.machinesDir(), string(uid))))
-		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-		w.eventually("it is deleted", func(s *backend.Server) bool { return s == nil })
-		w.run(machine)
-		w.remove()
-	})
-	t.Run("by a new manager", func(t *testing.T) {
-		w := newFixture(t)
-		machine := w.firmware()
-		w.run(machine)
+	w := newFixture(t)
+	machine := w.firmware()
+	loses := func() {
+		t.Helper()
 		w.do(w.driver.Close())
 		w.driver = nil
 		w.do(os.RemoveAll(w.options.StateDir))
@@ -117,23 +105,22 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 		if server := w.server(); server != nil {
 			t.Errorf("the new manager observes %+v", server)
 		}
-		w.remove()
-	})
-	t.Run("and it is created again", func(t *testing.T) {
-		w := newFixture(t)
-		machine := w.firmware()
-		w.run(machine)
-		before := w.pid(t, uid)
-		w.do(w.driver.Close())
-		w.driver = nil
-		w.do(os.RemoveAll(w.options.StateDir))
-		w.open()
-		w.run(machine)
-		if got := w.pid(t, uid); got == before {
-			t.Errorf("process %d still exists", got)
-		}
-		w.remove()
-	})
+	}
+	w.run(machine)
+	w.do(os.RemoveAll(filepath.Join(w.driver.machinesDir(), string(uid))))
+	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
+	w.eventually("it is deleted", func(s *backend.Server) bool { return s == nil })
+	w.run(machine)
+
+	before := w.pid(t, uid)
+	loses()
+	w.run(machine)
+	if got := w.pid(t, uid); got == before {
+		t.Errorf("process %d still exists", got)
+	}
+
+	loses()
+	w.remove()
 }
 
 func TestUnreadableDefinition(t *testing.T) {

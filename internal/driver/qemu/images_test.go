@@ -234,8 +234,10 @@ func TestDiskPolicyRetain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t)
 			machine := w.firmware()
-			w.run(machine)
-			if definition != "" {
+			if definition == "" {
+				w.run(machine)
+			} else {
+				w.create(machine)
 				w.do(w.driver.Close())
 				w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(uid), definitionFile), []byte(definition), 0o600))
 				w.driver = nil
