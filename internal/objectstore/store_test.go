@@ -55,25 +55,31 @@ func openBucket(t *testing.T, server *s3server.Server, prefix string) *s3 {
 	return s.(*s3)
 }
 
-// Each store keeps the promises of the interface.
+// Each store keeps the promises of the interface. A directory has no parts, and of the whole bucket only the keys are others: some
+// buffers of a copy are enough for them.
 func TestStores(t *testing.T) {
 	server := s3server.Start(t)
-	for name, s := range map[string]Store{
-		"directory": openDir(t, t.TempDir()), "bucket": openBucket(t, server, "a/prefix"), "whole bucket": openBucket(t, server, ""),
+	for name, tt := range map[string]struct {
+		store Store
+		part  int
+	}{
+		"directory":    {openDir(t, t.TempDir()), 64 << 10},
+		"bucket":       {openBucket(t, server, "a/prefix"), partSize},
+		"whole bucket": {openBucket(t, server, ""), 100},
 	} {
-		t.Run(name, func(t *testing.T) { testStore(t, s) })
+		t.Run(name, func(t *testing.T) { testStore(t, tt.store, tt.part) })
 	}
 	if got := get(t, openBucket(t, server, ""), "a/prefix/demo/kept"); got != "kept" {
 		t.Errorf("the object with the prefix: %q", got)
 	}
 }
 
-func testStore(t *testing.T, s Store) {
+func testStore(t *testing.T, s Store, part int) {
 	const name = "demo/before-uid/data"
 	if _, err := s.Get(t.Context(), name); !errors.Is(err, ErrNotFound) {
 		t.Errorf("an object that was never written: %v", err)
 	}
-	large := make([]byte, partSize*2+partSize/2) // three parts
+	large := make([]byte, part*2+part/2) // three parts
 	_, _ = rand.NewChaCha8(sha256.Sum256(nil)).Read(large)
 	for _, content := range []string{"first", "", string(large), "second one"} {
 		if err := put(t.Context(), s, name, content); err != nil {
@@ -83,7 +89,7 @@ func testStore(t *testing.T, s Store) {
 			t.Errorf("got %d other bytes than the %d that were written", len(got), len(content))
 		}
 	}
-	for _, size := range []int{100, partSize + 100} {
+	for _, size := range []int{100, part + 100} {
 		if err := s.Put(t.Context(), name, failing(size), int64(2*size)); !errors.Is(err, errSource) {
 			t.Errorf("a write whose source fails: %v", err)
 		}

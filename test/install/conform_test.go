@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -117,21 +118,64 @@ func strict(part any) {
 	}
 }
 
-// conforms fails the test unless manifests match their schemas.
-func conforms(t *testing.T, schemas, manifests string) {
+// nonconformities returns what kubeconform finds in manifests, by their names. All are given to one process, which reads each schema
+// once.
+func nonconformities(t *testing.T, schemas string, manifests map[string]string) map[string][]string {
 	t.Helper()
-	if out, err := conformity(t, schemas, manifests); err != nil {
-		t.Errorf("%v\n%s", err, out)
+	dir := t.TempDir()
+	args := []string{"-output", "json", "-schema-location", schemas + "/{{ .Group }}_{{ .ResourceAPIVersion }}_{{ .ResourceKind }}.json"}
+	names := map[string]string{} // by file
+	for name, manifest := range manifests {
+		file := filepath.Join(dir, strconv.Itoa(len(names))+".yaml")
+		if err := os.WriteFile(file, []byte(manifest), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		names[file] = name
+		args = append(args, file)
 	}
+	out, err := exec.CommandContext(t.Context(), tool(t, "go.helm.mod", "kubeconform"), args...).Output() // fails if it finds something
+	var report struct {
+		Resources []struct{ Filename, Kind, Name, Msg string }
+	}
+	if parsed := json.Unmarshal(out, &report); parsed != nil {
+		t.Fatalf("kubeconform: %v, %v\n%s%s", err, parsed, out, stderrOf(err))
+	}
+	if (err != nil) != (len(report.Resources) > 0) {
+		t.Errorf("kubeconform: %v\n%s%s", err, out, stderrOf(err))
+	}
+	found := map[string][]string{}
+	for _, r := range report.Resources {
+		found[names[r.Filename]] = append(found[names[r.Filename]], r.Kind+" "+r.Name+": "+r.Msg)
+	}
+	return found
 }
 
-func conformity(t *testing.T, schemas, manifests string) (string, error) {
+// examples returns the manifests of the examples, by where they come from.
+func examples(t *testing.T) map[string]string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), tool(t, "go.helm.mod", "kubeconform"), "-summary", "-verbose",
-		"-schema-location", schemas+"/{{ .Group }}_{{ .ResourceAPIVersion }}_{{ .ResourceKind }}.json", "-")
-	cmd.Stdin = strings.NewReader(manifests)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	manifests := map[string]string{}
+	files, err := filepath.Glob("../../examples/manifests/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no examples: %v", err)
+	}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		manifests[file] = string(raw)
+	}
+	for _, args := range [][]string{
+		{binary(t, "kubectl"), "kustomize", "../../examples/gitops/kustomize/production"},
+		{tool(t, "go.helm.mod", "helm"), "template", "../../examples/gitops/helm"},
+	} {
+		out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).Output()
+		if err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, stderrOf(err))
+		}
+		manifests[strings.Join(args, " ")] = string(out)
+	}
+	return manifests
 }
 
 // grantsIn returns the individual permissions of a role in a manifest.
