@@ -50,7 +50,7 @@ func TestAccessPage(t *testing.T) {
 	followPage(t, "access-api.md")
 }
 
-func TestGuestPage(t *testing.T) {
+func TestLongGuestPage(t *testing.T) {
 	needQEMU(t)
 	if _, err := exec.LookPath("curl"); err != nil {
 		t.Skipf("SKIP: %v", err)
@@ -72,7 +72,7 @@ func TestLongVirtualNetworksPage(t *testing.T) {
 	followPage(t, "virtual-networks.md")
 }
 
-func TestSleepPage(t *testing.T) {
+func TestLongSleepPage(t *testing.T) {
 	needQEMU(t)
 	followPage(t, "sleep.md")
 }
