@@ -6,12 +6,14 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -30,16 +32,19 @@ import (
 // API server.
 func Memory(t testing.TB, scheme *runtime.Scheme, indexes ...kube.Index) client.WithWatch {
 	t.Helper()
-	builder := fake.NewClientBuilder().WithScheme(scheme).WithGlobalResourceVersionCounter().
-		WithObjectTracker(memory{clienttesting.NewObjectTracker(scheme, nil)})
+	store := memory{clienttesting.NewObjectTracker(scheme, nil)}
+	builder := fake.NewClientBuilder().WithScheme(scheme).WithGlobalResourceVersionCounter().WithObjectTracker(store)
 	for kind, goType := range scheme.AllKnownTypes() {
 		if object, is := reflect.New(goType).Interface().(client.Object); is && status(object).IsValid() && kind.Version != runtime.APIVersionInternal {
 			builder.WithStatusSubresource(object)
 		}
 	}
 	return interceptor.NewClient(builder.Build(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+			return stored{c, store, scheme}.Get(ctx, key, object, opts...)
+		},
 		List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
-			return listIndexed(ctx, everywhere{c}, scheme, indexes, list, opts)
+			return listIndexed(ctx, stored{c, store, scheme}, scheme, indexes, list, opts)
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, opts ...client.DeleteOption) error {
 			var asked client.DeleteOptions
@@ -58,25 +63,72 @@ func Memory(t testing.TB, scheme *runtime.Scheme, indexes ...kube.Index) client.
 	})
 }
 
-// everywhere also lists what is in no namespace.
-type everywhere struct{ client.Reader }
+// stored reads typed objects as they are stored. The fake client, which reads the others, converts each from and to JSON.
+type stored struct {
+	client.Reader
+	memory
+	scheme *runtime.Scheme
+}
 
-func (e everywhere) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	var asked client.ListOptions
-	asked.ApplyOptions(opts)
-	namespace := asked.Namespace
-	asked.Namespace = ""
-	if err := e.Reader.List(ctx, list, &asked); err != nil {
-		return err
+// Get implements client.Reader.
+func (s stored) Get(ctx context.Context, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+	gvk, is := s.typed(object)
+	if !is {
+		return s.Reader.Get(ctx, key, object, opts...)
 	}
-	all, err := meta.ExtractList(list)
+	resource, _ := meta.UnsafeGuessKindToResource(gvk)
+	found, err := s.memory.Get(resource, key.Namespace, key.Name)
 	if err != nil {
 		return err
 	}
-	return meta.SetList(list, slices.DeleteFunc(all, func(o runtime.Object) bool {
-		in := o.(client.Object).GetNamespace()
-		return namespace != "" && in != "" && in != namespace
-	}))
+	reflect.ValueOf(object).Elem().Set(reflect.ValueOf(found).Elem())
+	cleanMetadata(object)
+	return nil
+}
+
+// List implements client.Reader. In a namespace, it also lists what is in none.
+func (s stored) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	gvk, is := s.typed(list)
+	if !is {
+		return s.Reader.List(ctx, list, opts...)
+	}
+	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
+	resource, _ := meta.UnsafeGuessKindToResource(gvk)
+	found, err := s.memory.List(resource, gvk, "")
+	if err != nil {
+		return err
+	}
+	all, err := meta.ExtractList(found)
+	if err != nil {
+		return err
+	}
+	var asked client.ListOptions
+	asked.ApplyOptions(opts)
+	all = slices.DeleteFunc(all, func(o runtime.Object) bool {
+		object := o.(client.Object)
+		cleanMetadata(object)
+		in := object.GetNamespace()
+		return asked.Namespace != "" && in != "" && in != asked.Namespace ||
+			asked.LabelSelector != nil && !asked.LabelSelector.Matches(labels.Set(object.GetLabels()))
+	})
+	reflect.ValueOf(list).Elem().SetZero()
+	return meta.SetList(list, all)
+}
+
+// typed returns the kind of an object or list, and whether it has a Go type of its own.
+func (s stored) typed(object runtime.Object) (schema.GroupVersionKind, bool) {
+	kinds, _, err := s.scheme.ObjectKinds(object)
+	if err != nil || len(kinds) != 1 {
+		return schema.GroupVersionKind{}, false
+	}
+	_, isUnstructured := object.(runtime.Unstructured)
+	return kinds[0], !isUnstructured
+}
+
+// cleanMetadata removes what clients do not see of typed objects.
+func cleanMetadata(object client.Object) {
+	object.SetManagedFields(nil)
+	object.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 }
 
 // memory does what API servers do with the metadata of objects.
