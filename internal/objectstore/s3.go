@@ -1,6 +1,7 @@
 package objectstore
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -150,8 +151,16 @@ func (s *s3) Put(ctx context.Context, name string, content io.Reader, size int64
 	if err := s.abort(ctx, name); err != nil {
 		return err
 	}
-	source := &sourceReader{Reader: content}
-	_, err := s.client.Client.PutObject(ctx, s.name, s.key(name), source, size, minio.PutObjectOptions{PartSize: partSize})
+	source, options := &sourceReader{Reader: content}, minio.PutObjectOptions{PartSize: partSize}
+	if size < partSize {
+		// It is one request. Some servers store what they have got of a request that is cut off, unless a checksum came first.
+		whole := make([]byte, size)
+		if _, err := io.ReadFull(content, whole); err != nil {
+			return fmt.Errorf("read the %d bytes of %s: %w", size, s.Location(name), err)
+		}
+		source.Reader, options.SendContentMd5 = bytes.NewReader(whole), true
+	}
+	_, err := s.client.Client.PutObject(ctx, s.name, s.key(name), source, size, options)
 	if err != nil && source.err != nil {
 		return source.err
 	}

@@ -149,6 +149,48 @@ func TestConnectionIsCut(t *testing.T) {
 	}
 }
 
+// A request that is cut off leaves the object before.
+func TestRequestIsCut(t *testing.T) {
+	server := s3server.Start(t)
+	if err := put(t.Context(), openBucket(t, server, "cut"), "demo/data", "before"); err != nil {
+		t.Fatal(err)
+	}
+	proxy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = proxy.Close() }()
+	const most = 300 << 10
+	go func() {
+		for {
+			conn, err := proxy.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := net.Dial("tcp", server.Address)
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(conn, behind) }()
+			go func() {
+				_, _ = io.CopyN(behind, conn, most)
+				_, _ = conn.Close(), behind.Close()
+			}()
+		}
+	}()
+	location := strings.ReplaceAll(server.Location(s3server.Bucket, "cut"), server.Address, proxy.Addr().String())
+	s, err := Options{Location: location, Credentials: server.Credentials, CA: server.CA}.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := put(t.Context(), s, "demo/data", strings.Repeat("new", most)); err == nil {
+		t.Error("the write is not reported as failed")
+	}
+	if got := get(t, openBucket(t, server, "cut"), "demo/data"); got != "before" {
+		t.Errorf("the object: %d bytes", len(got))
+	}
+}
+
 // A server that accepts connections and says nothing does not hold a worker.
 func TestServerHangs(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
