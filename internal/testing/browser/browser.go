@@ -200,15 +200,12 @@ const pressAttempts = 10
 func (b *Tab) within(timeout time.Duration, expression string) bool {
 	b.t.Helper()
 	deadline := time.Now().Add(timeout)
-	for !b.holds(expression) {
+	// The text of a page is expensive, and the page needs the processor too.
+	for pause := 10 * time.Millisecond; !b.holds(expression); pause = min(2*pause, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
 			return false
 		}
-		select {
-		case <-b.ctx.Done():
-			b.t.Fatal(b.ctx.Err())
-		case <-time.After(10 * time.Millisecond):
-		}
+		b.Pause(pause)
 	}
 	return true
 }
