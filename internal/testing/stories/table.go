@@ -117,8 +117,8 @@ func (s Table[W]) Run(t *testing.T) {
 	}
 }
 
-// tell tells a story with a fault at the n-th write or call, and returns all of them. Without a moment, there is no
-// fault.
+// tell tells a story with a fault at the n-th write or call, which has to happen, and returns all of them. Without a moment, there
+// is no fault.
 func (s Table[W]) tell(t *testing.T, api API, story Story[W], fault fault, n int) []harness.Request {
 	t.Helper()
 	w := s.New(t, api)
@@ -135,6 +135,9 @@ func (s Table[W]) tell(t *testing.T, api API, story Story[W], fault fault, n int
 	for range s.Steps {
 		injected.step(t, w)
 		s.Always(w)
+	}
+	if fault.moment != "" && !injected.reached {
+		t.Error("the fault never happened")
 	}
 	injected.isOver = true
 	s.Finish(w)
