@@ -152,15 +152,16 @@ func (s *s3) Put(ctx context.Context, name string, content io.Reader, size int64
 		return err
 	}
 	source, options := &sourceReader{Reader: content}, minio.PutObjectOptions{PartSize: partSize}
+	var body io.Reader = source
 	if size < partSize {
 		// It is one request. Some servers store what they have got of a request that is cut off, unless a checksum came first.
 		whole := make([]byte, size)
 		if _, err := io.ReadFull(content, whole); err != nil {
-			return fmt.Errorf("read the %d bytes of %s: %w", size, s.Location(name), err)
+			return fmt.Errorf("read the %d bytes for %s: %w", size, s.Location(name), err)
 		}
-		source.Reader, options.SendContentMd5 = bytes.NewReader(whole), true
+		body, options.SendContentMd5 = bytes.NewReader(whole), true // and the client makes no copy
 	}
-	_, err := s.client.Client.PutObject(ctx, s.name, s.key(name), source, size, options)
+	_, err := s.client.Client.PutObject(ctx, s.name, s.key(name), body, size, options)
 	if err != nil && source.err != nil {
 		return source.err
 	}

@@ -9,7 +9,7 @@ const RunRequestedAtAnnotation = "crontab.stable.example.com/run-requested-at"
 const BackfillRequestedAtAnnotation = "crontab.stable.example.com/backfill-requested-at"
 
 // FollowsAnnotation of a Job has the UIDs of the Jobs of the CronTabs in spec.after that
-// its run follows, separated by commas.
+// its run follows, separated by commas, perhaps with others that were followed before.
 const FollowsAnnotation = "crontab.stable.example.com/follows"
 
 // ParametersAnnotation of a Job has the values of spec.parameters in its run, as JSON.

@@ -169,8 +169,7 @@ func TestLostDisks(t *testing.T) {
 	w := newFixture(t)
 	machine := w.withData()
 	w.run(machine)
-	w.fill("root", 1)
-	w.fill("data", 2)
+	w.fillBoth(1, 2)
 	kept := snapshotOf(1, "kept")
 	w.takes(kept, machine)
 	for i, lost := range []string{v1alpha1.RootDiskName, "data"} {

@@ -83,6 +83,13 @@ func (w *fixture) fill(disk string, with byte) {
 	}
 }
 
+// fillBoth fills both disks of withData.
+func (w *fixture) fillBoth(root, data byte) {
+	w.Helper()
+	w.fill("root", root)
+	w.fill("data", data)
+}
+
 // checkFilled checks the beginning of a disk in a file, which has a size.
 func (w *fixture) checkFilled(path string, with byte, size int64) {
 	w.Helper()
@@ -118,9 +125,8 @@ func TestSnapshotOfARunningMachine(t *testing.T) {
 		t.Errorf("a snapshot of nothing: %v", err)
 	}
 	w.run(machine)
-	w.fill("root", 1)
-	w.fill("data", 2)
-	at.set("backup begun", func() { w.fill("root", 3); w.fill("data", 4) })
+	w.fillBoth(1, 2)
+	at.set("backup begun", func() { w.fillBoth(3, 4) })
 	state := w.takes(id, machine)
 	at.clear()
 	if len(state.Disks) != 2 || state.Disks[0] != (backend.SnapshotDisk{Name: "root", VirtualBytes: 8 << 20}) ||

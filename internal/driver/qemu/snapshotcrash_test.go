@@ -117,8 +117,7 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 					w.create(snapshotMachine())
 					w.do(w.driver.Start(t.Context(), snapshotMachine()))
 					w.eventually("it runs", is(backend.StateRunning))
-					w.fill("root", 1)
-					w.fill("data", 2)
+					w.fillBoth(1, 2)
 					if way.asleep {
 						w.sleeps()
 					}
@@ -187,8 +186,7 @@ func (w *fixture) changeAndSleep(root, data byte) {
 	w.Helper()
 	w.do(w.driver.Start(w.Context(), snapshotMachine()))
 	w.eventually("it runs", is(backend.StateRunning))
-	w.fill("root", root)
-	w.fill("data", data)
+	w.fillBoth(root, data)
 	w.sleeps()
 }
 

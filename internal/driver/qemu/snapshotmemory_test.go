@@ -118,8 +118,7 @@ func TestMemoryThatDoesNotFit(t *testing.T) {
 	w.options.MaxSavedBytes = 0
 	w.open()
 	w.eventually("it runs", is(backend.StateRunning))
-	w.fill("root", 1)
-	w.fill("data", 2)
+	w.fillBoth(1, 2)
 	w.takesMemory(id, machine)
 	w.noBackups()
 	w.fill("root", 3)

@@ -41,12 +41,10 @@ func TestRestoreOfAMachine(t *testing.T) {
 	machine := w.withData()
 	w.run(machine)
 	mac := w.driver.machines[uid].def.hardwareAddress()
-	w.fill("root", 1)
-	w.fill("data", 2)
+	w.fillBoth(1, 2)
 	first := snapshotOf(1, "first")
 	w.takes(first, machine)
-	w.fill("root", 3)
-	w.fill("data", 4)
+	w.fillBoth(3, 4)
 	if err := w.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: "0", Snapshot: first}); err == nil || errors.Is(err, backend.ErrInProgress) {
 		t.Errorf("a restore of a running machine: %v", err)
 	}
@@ -82,8 +80,7 @@ func TestRestoreOfAMachine(t *testing.T) {
 	if now := w.driver.machines[uid].def.hardwareAddress(); now != mac {
 		t.Errorf("the MAC address is %s, was %s", now, mac)
 	}
-	w.fill("root", 5)
-	w.fill("data", 6)
+	w.fillBoth(5, 6)
 	stop()
 	w.restores("1", first) // it was done
 	w.hasContent(16<<20, 5, 6)

@@ -25,10 +25,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(m.Run())
-}
-
 // soakFor returns the time during which clusters are created.
 func soakFor() time.Duration {
 	if os.Getenv("KEELSON_SOAK") == "short" {
