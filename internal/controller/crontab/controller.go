@@ -141,7 +141,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	done, actErr := r.act(ctx, cronTab, st, seen, plan)
 	if actErr == nil && plan.isRoutine() {
 		// Other CronTabs may be due too. The status can wait for the event of the Job.
-		r.wakeups.set(key, plan.wakeAt)
+		r.wakeups.set(key, earlier(plan.wakeAt, plan.now.Add(maxCleanupDelay)))
 		return kube.Later(), nil
 	}
 	r.observePods(ctx, cronTab, st, &seen, plan.now) // after the due run, because it asks the API server
@@ -197,7 +197,7 @@ type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 func (r *Reconciler) cronTabHandler() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
-			kube.Enqueue(q, 0, client.ObjectKeyFromObject(e.Object))
+			kube.Enqueue(q, duePriority, client.ObjectKeyFromObject(e.Object)) // for all that is known
 			kube.Enqueue(q, kube.LowPriority, r.relatives(ctx, e.Object)...)
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
@@ -205,7 +205,7 @@ func (r *Reconciler) cronTabHandler() handler.EventHandler {
 			if e.ObjectOld.GetUID() != e.ObjectNew.GetUID() {
 				r.forget(e.ObjectOld)
 			}
-			priority := 0
+			priority := duePriority // perhaps of a run on demand
 			if e.ObjectOld.GetGeneration() == e.ObjectNew.GetGeneration() {
 				// Most likely the status changed. Only cleanup waits for that.
 				priority = kube.LowPriority

@@ -23,8 +23,9 @@ const (
 	// maxClockSkew is how far decidedUntil may be in the future before a condition reports it.
 	maxClockSkew = time.Minute
 
-	// maxCleanupDelay is how long due runs may delay cleanup and status.
-	maxCleanupDelay = 5 * time.Second
+	// maxCleanupDelay is how long due runs may delay cleanup and status, and maxPostponement how long they may delay late runs. Without
+	// these, due runs that come faster than the API server accepts them would delay all else for as long as that lasts.
+	maxCleanupDelay, maxPostponement = 5 * time.Second, 10 * time.Second
 
 	// liveReadThreshold is how late a run must be before the controller reads the CronTab from the
 	// API server: another process may have taken over in the meantime.
@@ -289,6 +290,9 @@ func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 	if p.start != nil && !p.postponed && (p.queuedCount > 1 || !p.start.backfill.IsZero()) {
 		// More runs are due, or perhaps more of a backfill can start.
 		p.wakeAt = earlier(p.wakeAt, p.now)
+	}
+	if p.postponed {
+		p.wakeAt = earlier(p.wakeAt, p.now.Add(maxPostponement))
 	}
 	if waiting := longestWaiting(seen.runs); waiting != nil && seen.stuckAfter > 0 {
 		p.wakeAt = earlier(p.wakeAt, nextStuckCheck(waiting, seen.stuckAfter, p.now))

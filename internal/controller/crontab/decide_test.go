@@ -121,10 +121,11 @@ func TestPostpone(t *testing.T) {
 		wakeAt string
 	}{
 		{"on time", withMissedRuns(stablev1.LatestMissedRun, 10), isAt("11:59:00"), "12:00:10", false, "12:01:00"},
-		{"late", withMissedRuns(stablev1.LatestMissedRun, 10), isAt("11:59:00"), "12:00:11", true, "12:01:00"},
-		{"several late", withMissedRuns(stablev1.AllMissedRuns, 10), isAt("11:50:00"), "12:00:11", true, "12:01:00"},
+		{"late", withMissedRuns(stablev1.LatestMissedRun, 10), isAt("11:59:00"), "12:00:11", true, "12:00:21"},
+		{"late, and the next run is soon", withMissedRuns(stablev1.LatestMissedRun, 10), isAt("11:59:00"), "12:00:55", true, "12:01:00"},
+		{"several late", withMissedRuns(stablev1.AllMissedRuns, 10), isAt("11:50:00"), "12:00:11", true, "12:00:21"},
 		{"late on demand", withRequest(at("11:50:00").Format(time.RFC3339)), isAt("12:00:00"), "12:00:20", false, "12:01:00"},
-		{"of a backfill", withBackfill(), isAt("12:00:00"), "12:00:05", true, "12:01:00"},
+		{"of a backfill", withBackfill(), isAt("12:00:00"), "12:00:05", true, "12:00:15"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c := newCronTab(test.change)

@@ -276,7 +276,7 @@ func TestUnavailableAPIServer(t *testing.T) {
 	f.ExpectReady("True", stablev1.ReasonScheduled)
 }
 
-// After an absence, a late run goes behind those that are due now, once, and wakes up for the next time in any case.
+// After an absence, a late run goes behind those that are due now, once, and not for long.
 func TestLateRunIsPostponedOnce(t *testing.T) {
 	f := newFixture(t)
 	f.create()
@@ -288,7 +288,7 @@ func TestLateRunIsPostponedOnce(t *testing.T) {
 	if result.RequeueAfter == 0 || result.Priority == nil || *result.Priority != latePriority || len(f.jobs()) != jobs {
 		t.Errorf("Reconcile returns %+v, with %d new Jobs", result, len(f.jobs())-jobs)
 	}
-	if wait := f.wakeups.at(f.Key).Sub(f.Clock.Now()); wait <= 0 || wait > time.Minute {
+	if wait := f.wakeups.at(f.Key).Sub(f.Clock.Now()); wait != maxPostponement {
 		t.Errorf("it wakes up after %v", wait)
 	}
 	if _, err := f.reconcile(); err != nil || len(f.jobs()) != jobs+1 {

@@ -247,14 +247,14 @@ func TestHistoryIsDeletedInBatches(t *testing.T) {
 	for _, job := range f.jobs() {
 		f.finishJob(&job, batchv1.JobComplete)
 	}
-	f.advanceToNextRun() // cleanup is deferred in favor of runs at first
+	f.advanceToNextRun() // cleanup is deferred in favor of runs at first, for a few seconds
 	f.Clock.SetTime(f.wakeups.at(client.ObjectKeyFromObject(f.Object())))
 	before := len(f.jobs())
 	result, err := f.reconcile()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := len(f.jobs()); got != before+1-cleanupBatch || result.RequeueAfter != cleanupInterval {
+	if got := len(f.jobs()); got != before-cleanupBatch || result.RequeueAfter != cleanupInterval {
 		t.Errorf("%d Jobs have become %d, and the next batch is after %v", before, got, result.RequeueAfter)
 	}
 	f.reconcileUntilStable()

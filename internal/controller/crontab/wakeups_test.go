@@ -11,6 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/internal/testing/clocks"
 )
@@ -139,4 +142,28 @@ func TestWakeupsAfterSuspension(t *testing.T) {
 			t.Errorf("a retry after 30 s is not due after a minute")
 		}
 	})
+}
+
+// A CronTab that this process has not looked at yet, or whose spec has changed, may be due: it does not wait behind those that are.
+func TestNewAndChangedCronTabsWaitForNobody(t *testing.T) {
+	f := newFixture(t)
+	queue := priorityqueue.New[reconcile.Request]("test")
+	defer queue.ShutDown()
+	f.create()
+	changed := f.Object().DeepCopy()
+	changed.Generation++
+	handle := f.cronTabHandler()
+	for name, send := range map[string]func(){
+		"new": func() { handle.Create(t.Context(), event.CreateEvent{Object: f.Object()}, queue) },
+		"changed": func() {
+			handle.Update(t.Context(), event.UpdateEvent{ObjectOld: f.Object(), ObjectNew: changed}, queue)
+		},
+	} {
+		send()
+		item, priority, _ := queue.GetWithPriority()
+		queue.Done(item)
+		if item.NamespacedName != f.Key || priority != duePriority {
+			t.Errorf("%s: %v with priority %d", name, item, priority)
+		}
+	}
 }
