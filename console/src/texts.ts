@@ -60,9 +60,12 @@ export const texts = {
   runs: 'Runs',
   exitCode: (code: number) => `exit code ${code}`,
   heat: {
-    title: 'Runs per hour', hint: 'Seven days from today. Schedules that are suspended, or have stopped after failures, do not count.', busiest: 'Busiest minutes',
+    title: 'Runs per hour', from: 'First day', hint: 'Seven days. Schedules that are suspended, or have stopped after failures, do not count.', busiest: 'Busiest minutes',
     alt: (cronTabs: number, runs: number) => `Schedules that run: ${cronTabs}. Runs in seven days: ${runs.toLocaleString('en')}.`, more: 'Only the first 500 schedules count. keelson crontab timeline counts all.',
     spread: (cronTabs: number, runs: number, now: number) => `With H instead of a fixed minute in ${cronTabs === 1 ? '1 schedule' : `${cronTabs} schedules`}, the busiest minute has ${runs.toLocaleString('en')} runs instead of ${now.toLocaleString('en')}.`,
+    clocks: 'Changes of the clocks', times: 'Times', what: 'What happens', noJobs: 'How long runs last is not known.',
+    active: (runs: number, at: string) => `If runs last as long as before, up to ${runs.toLocaleString('en')} are active at once, first at ${at}.`,
+    overlap: (duration: string, interval: string) => `a run lasts ${duration}, and the next one can be due after ${interval}.`,
   },
   backfill: {
     title: 'Backfill', badge: 'backfill', send: 'Start the backfill', choose: 'Choose the range.', times: (n: number) => (n ? `Scheduled times in this range: ${n.toLocaleString('en')}` : 'The schedule has no time in this range that has passed.'),

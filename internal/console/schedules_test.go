@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -92,29 +93,37 @@ func TestTimelineIsThatOfTheUser(t *testing.T) {
 		t.Errorf("without a session: %d", got.code)
 	}
 	v.login(token(v.c.URL()))
-	const all, some = "/clusters/a/apis/stable.example.com/v1/crontabs", "/clusters/a/apis/stable.example.com/v1/namespaces/team/crontabs"
 	for _, tt := range []struct {
-		query, path string
-		want        int
+		query, within string
+		resources     []string // that are read
+		want          int
+		body          string
 	}{
-		{"", all, http.StatusOK},
-		{"?namespace=team&zone=Europe/Berlin", some, http.StatusOK},
-		{"?namespace=expired", "/clusters/a/apis/stable.example.com/v1/namespaces/expired/crontabs", http.StatusGone},
-		{"?zone=Mars", "", http.StatusBadRequest},
-		{"?namespace=team/pods/..", "", http.StatusBadRequest},
-		{"?namespace=..", "", http.StatusBadRequest},
+		{"", "", []string{"crontabs", "jobs"}, http.StatusOK, `"svg":"\u003csvg `},
+		{"?namespace=team&zone=Europe/Berlin&from=2026-12-24", "/namespaces/team", []string{"crontabs", "jobs"}, http.StatusOK, `"from":"2026-12-24T00:00:00+01:00"`},
+		{"?namespace=expired", "/namespaces/expired", []string{"crontabs"}, http.StatusGone, ""},
+		{"?zone=Mars", "", nil, http.StatusBadRequest, ""},
+		{"?from=soon", "", nil, http.StatusBadRequest, "The first day must be a date"},
+		{"?namespace=team/pods/..", "", nil, http.StatusBadRequest, ""},
+		{"?namespace=..", "", nil, http.StatusBadRequest, ""},
 	} {
 		before := len(api.seen())
 		got := v.send(http.MethodGet, "/timeline"+tt.query, nil, nil)
-		path := ""
+		var want, read []string
+		for _, resource := range tt.resources {
+			want = append(want, map[string]string{
+				"crontabs": "/clusters/a/apis/stable.example.com/v1" + tt.within + "/crontabs?limit=500",
+				"jobs":     "/clusters/a/apis/batch/v1" + tt.within + "/jobs?labelSelector=crontab.stable.example.com%2Fname&limit=500",
+			}[resource])
+		}
 		for _, request := range api.seen()[before:] {
-			path += request.URL.Path
-			if request.URL.RawQuery != "limit=500" || request.Header.Get("Authorization") != "Bearer users-token" {
+			read = append(read, request.URL.Path+"?"+request.URL.Query().Encode())
+			if request.Header.Get("Authorization") != "Bearer users-token" {
 				t.Errorf("%q: %s as %q", tt.query, request.URL, request.Header.Get("Authorization"))
 			}
 		}
-		if got.code != tt.want || path != tt.path || tt.want == http.StatusOK && !strings.Contains(got.body, `"svg":"\u003csvg `) {
-			t.Errorf("%q: %d %s, asked %s", tt.query, got.code, got.body, path)
+		if got.code != tt.want || !slices.Equal(read, want) || !strings.Contains(got.body, tt.body) {
+			t.Errorf("%q: %d %s, read %q", tt.query, got.code, got.body, read)
 		}
 	}
 }
@@ -151,12 +160,15 @@ func (w *world) run(cronTab *stablev1.CronTab, at time.Time, end batchv1.JobCond
 }
 
 // cronTab creates a CronTab with a schedule.
-func (w *world) cronTab(name, schedule string) *stablev1.CronTab {
+func (w *world) cronTab(name, schedule string, changes ...func(*stablev1.CronTabSpec)) *stablev1.CronTab {
 	w.t.Helper()
 	made := &stablev1.CronTab{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: name}, Spec: stablev1.CronTabSpec{
 		Schedule:    stablev1.Schedule(schedule),
 		JobTemplate: &stablev1.JobTemplate{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "busybox"}}}},
 	}}
+	for _, change := range changes {
+		change(&made.Spec)
+	}
 	w.create(made, "True", "Scheduled", "The next run is scheduled")
 	return made
 }
@@ -285,14 +297,17 @@ func TestRunWithValuesAndBackfill(t *testing.T) {
 
 func TestRunsPerHour(t *testing.T) {
 	w := newWorld(t)
-	w.cronTab("a", "*/30 * * * *")
-	w.cronTab("b", "30 4 * * *")
+	a := w.cronTab("a", "*/2 * * * *")
+	w.run(a, time.Now().Truncate(time.Second), batchv1.JobComplete)
+	w.cronTab("b", "30 2 * * *", func(spec *stablev1.CronTabSpec) { spec.TimeZone = "Europe/Berlin" })
 	c := serve(t, w.config, 0)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/crontabs?namespace="+w.namespace+"#", 1))
 	b.Click("Runs per hour")
 	b.Until(`document.querySelector("img[alt^='Schedules that run: 3.']")?.naturalWidth > 400`)
-	b.Sees("Busiest minutes", w.namespace+"/a", w.namespace+"/b")
+	b.Sees("Busiest minutes", w.namespace+"/a", w.namespace+"/b", "up to 3 are active at once", "a: a run lasts 5m0s, and the next one can be due after 2m0s.")
+	b.Fill("First day", "2027-03-25")
+	b.Sees("Changes of the clocks", "the clocks skip the scheduled time, so it runs right after")
 	b.Accessible()
 	b.Keep("runs-per-hour")
 }
@@ -313,4 +328,5 @@ func TestScheduleOfAReader(t *testing.T) {
 	b.Sees("Schedules cannot be listed", `User "ann" cannot list resource "crontabs"`)
 	b.Open(c.Address() + "/crontabs?view=heat&namespace=" + w.namespace)
 	b.Until(`!!document.querySelector("img[alt^='Schedules that run: 1.']")`)
+	b.Sees("How long runs last is not known.", `User "ann" cannot list resource "jobs"`)
 }

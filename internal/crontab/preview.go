@@ -79,3 +79,19 @@ func (p Preview) Omissions(limit int) []cron.Omission {
 	}
 	return p.plan.Omissions(p.After, upTo)
 }
+
+// ClocksNotes say what a change of the clocks does to a run; it has none for other runs.
+var ClocksNotes = map[cron.Clocks]string{
+	cron.ClocksSkipped: "the clocks skip the scheduled time, so it runs right after",
+	cron.ClocksFirst:   "the clocks repeat this time: the first of two",
+	cron.ClocksSecond:  "the clocks repeat this time: the second of two",
+}
+
+// OmissionNotes say why a time has no run.
+var OmissionNotes = map[cron.OmissionReason]string{
+	cron.Excluded:     "spec.excludeDates",
+	cron.TooEarly:     "before spec.notBefore",
+	cron.TooLate:      "after spec.notAfter",
+	cron.HourSkipped:  "the clocks skip this time",
+	cron.HourRepeated: "the clocks repeat this time, and it runs only the first time",
+}

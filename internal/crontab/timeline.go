@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -63,7 +64,9 @@ type ClockRun struct {
 	// Omitted is why times do not run: cron.HourSkipped or cron.HourRepeated. Empty: the run follows the change, or is one of two.
 	Omitted cron.OmissionReason `json:"omitted,omitempty"`
 	Clocks  cron.Clocks         `json:"clocks,omitempty"`
-	Count   int                 `json:"count"`
+	// Note says the same in words.
+	Note  string `json:"note"`
+	Count int    `json:"count"`
 }
 
 // Overlap is a CronTab whose runs overlap.
@@ -72,6 +75,23 @@ type Overlap struct {
 	// Duration is that of a run, and Interval the shortest time between two of them.
 	Duration metav1.Duration `json:"duration"`
 	Interval metav1.Duration `json:"interval"`
+}
+
+// MeanDurations returns the mean durations of the runs whose Jobs have succeeded, by CronTab.
+func MeanDurations(jobs []batchv1.Job) map[types.NamespacedName]time.Duration {
+	sums, counts := map[types.NamespacedName]time.Duration{}, map[types.NamespacedName]time.Duration{}
+	for i := range jobs {
+		job := &jobs[i]
+		if condition, end := Ended(job); condition != nil && condition.Type == batchv1.JobComplete {
+			of := types.NamespacedName{Namespace: job.Namespace, Name: job.Labels[stablev1.NameLabel]}
+			sums[of] += end.Sub(job.CreationTimestamp.Time)
+			counts[of]++
+		}
+	}
+	for of, count := range counts {
+		sums[of] = (sums[of] / count).Round(time.Second)
+	}
+	return sums
 }
 
 // timeline computes a Timeline, from counters for each minute.
@@ -264,7 +284,7 @@ func (n named) at(change time.Time) []ClockRun {
 	var found []ClockRun
 	for _, omission := range n.Omissions(change.Add(-around), change.Add(around)) {
 		if omission.Reason == cron.HourSkipped || omission.Reason == cron.HourRepeated {
-			found = append(found, ClockRun{Time: omission.First, CronTab: n.name, Omitted: omission.Reason, Count: omission.Count})
+			found = append(found, ClockRun{Time: omission.First, CronTab: n.name, Omitted: omission.Reason, Note: OmissionNotes[omission.Reason], Count: omission.Count})
 		}
 	}
 	counts := map[cron.Clocks]ClockRun{}
@@ -272,7 +292,7 @@ func (n named) at(change time.Time) []ClockRun {
 		if clocks := n.ClocksAt(run); clocks == cron.ClocksSkipped || clocks == cron.ClocksSecond {
 			first, known := counts[clocks]
 			if !known {
-				first = ClockRun{Time: run, CronTab: n.name, Clocks: clocks}
+				first = ClockRun{Time: run, CronTab: n.name, Clocks: clocks, Note: ClocksNotes[clocks]}
 			}
 			first.Count++
 			counts[clocks] = first

@@ -159,7 +159,7 @@ func lines(preview crontab.Preview, count int, explain bool, zone *time.Location
 			if omission.Reason != cron.HourSkipped { // such a time exists in no other zone either
 				first, last = first.In(zone), last.In(zone)
 			}
-			text := first.Format(timeLayout) + "  no run: " + omissionNotes[omission.Reason]
+			text := first.Format(timeLayout) + "  no run: " + crontab.OmissionNotes[omission.Reason]
 			if omission.Count > 1 {
 				text += fmt.Sprintf(", %d times until %s", omission.Count, last.Format(timeLayout))
 			}
@@ -168,7 +168,7 @@ func lines(preview crontab.Preview, count int, explain bool, zone *time.Location
 	}
 	for _, run := range preview.Runs {
 		text := run.Time.In(zone).Format(timeLayout)
-		if note := runNotes[run.Clocks]; explain && note != "" {
+		if note := crontab.ClocksNotes[run.Clocks]; explain && note != "" {
 			text += "  " + note
 		}
 		all = append(all, line{run.Time, text})
@@ -179,18 +179,4 @@ func lines(preview crontab.Preview, count int, explain bool, zone *time.Location
 		texts[i] = all[i].text
 	}
 	return texts
-}
-
-var runNotes = map[cron.Clocks]string{
-	cron.ClocksSkipped: "the clocks skip the scheduled time, so it runs right after",
-	cron.ClocksFirst:   "the clocks repeat this time: the first of two",
-	cron.ClocksSecond:  "the clocks repeat this time: the second of two",
-}
-
-var omissionNotes = map[cron.OmissionReason]string{
-	cron.Excluded:     "spec.excludeDates",
-	cron.TooEarly:     "before spec.notBefore",
-	cron.TooLate:      "after spec.notAfter",
-	cron.HourSkipped:  "the clocks skip this time",
-	cron.HourRepeated: "the clocks repeat this time, and it runs only the first time",
 }

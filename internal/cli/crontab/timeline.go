@@ -113,19 +113,7 @@ func (c *cronTabs) read(ctx context.Context, all bool) ([]stablev1.CronTab, map[
 	if err := c.List(ctx, &jobs, append(in, client.HasLabels{stablev1.NameLabel})...); err != nil {
 		return nil, nil, fmt.Errorf("list the Jobs of CronTabs: %w", err)
 	}
-	sums, counts := map[types.NamespacedName]time.Duration{}, map[types.NamespacedName]time.Duration{}
-	for i := range jobs.Items {
-		job := &jobs.Items[i]
-		if condition, end := crontab.Ended(job); condition != nil && condition.Type == batchv1.JobComplete {
-			of := types.NamespacedName{Namespace: job.Namespace, Name: job.Labels[stablev1.NameLabel]}
-			sums[of] += end.Sub(job.CreationTimestamp.Time)
-			counts[of]++
-		}
-	}
-	for of, count := range counts {
-		sums[of] /= count
-	}
-	return cronTabs.Items, sums, nil
+	return cronTabs.Items, crontab.MeanDurations(jobs.Items), nil
 }
 
 func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Location) error {
@@ -158,7 +146,7 @@ func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Locat
 		text.WriteString("\nChanges of the clocks:\n")
 		table := object.NewTable(&text, "TIME", "CRONTAB", "TIMES", "WHAT")
 		for _, run := range found.Clocks {
-			table.Add(run.Time.Format(layout), run.CronTab, run.Count, runNotes[run.Clocks]+omissionNotes[run.Omitted])
+			table.Add(run.Time.Format(layout), run.CronTab, run.Count, run.Note)
 		}
 		if err := table.Flush(); err != nil {
 			return err

@@ -1,2 +1,0 @@
-/*! Contains Preact, https://preactjs.com, xterm.js, https://xtermjs.org, CodeMirror, https://codemirror.net, and uPlot, https://github.com/leeoniya/uPlot, MIT License, and noVNC, https://github.com/novnc/noVNC, MPL-2.0, see *-license.txt */
-import{k as o}from"./chunk-YQ6CFMB4.js";import{h as r}from"./chunk-PUIUK4A3.js";async function s(t,i,c){try{let e=document.createElement("a");e.href=URL.createObjectURL(await t),e.download=i,e.click(),URL.revokeObjectURL(e.href)}catch(e){c(e instanceof r?o(e):String(e))}}export{s as a};
