@@ -230,6 +230,14 @@ certmanager: build ## Test the chart with cert-manager (minutes the first time)
 	cd test/install/certmanager && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../../bin/certmanager .
 	go run ./internal/testing/env/run -- go test -tags certmanager -run '^TestCertManager$$' -count 1 $(ARGS) ./test/install
 
+# It compiles a good part of Kubernetes once more, too.
+.PHONY: kueue
+kueue: build node ## Test CronTabs with Kueue on a real node (minutes the first time)
+	mkdir -p $(BIN)/kueue
+	cd test/e2e/node/kueue && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../../../$(BIN)/kueue/manager sigs.k8s.io/kueue/cmd/kueue
+	$(BIN)/kubectl kustomize "$$(cd test/e2e/node/kueue && go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config/default" > $(BIN)/kueue.yaml
+	go run ./internal/testing/env/run -- go test -tags kueue -run '^TestKueue$$' -count 1 $(ARGS) ./test/e2e/node
+
 # The other Kubernetes versions are those of kube/go.v*.mod. Building one takes minutes, which CI may not have.
 OTHER_KUBES = $(addprefix $(BIN)/keelson-kube-,$(shell awk '$$1 == "k8s.io/kubernetes" && $$2 ~ /^v/ { print $$2 }' kube/go.v*.mod))
 
