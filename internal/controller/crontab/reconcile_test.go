@@ -263,6 +263,27 @@ func TestHistoryIsDeletedInBatches(t *testing.T) {
 	}
 }
 
+// Of several runs that are late, and of a backfill, not each has one.
+func TestTheLastOfSeveralLateRunsHasAnEvent(t *testing.T) {
+	f := newFixture(t)
+	f.create(withMissedRuns(stablev1.AllMissedRuns, 10))
+	f.reconcileUntilStable()
+	f.Events()
+	f.Clock.Step(5*time.Minute + 50*time.Second)
+	f.Restart()
+	f.reconcileUntilStable()
+	jobs := len(f.jobs())
+	var created []string
+	for _, event := range f.Events() {
+		if strings.HasPrefix(event, "Normal SuccessfulCreate Created Job") {
+			created = append(created, event)
+		}
+	}
+	if jobs < 5 || len(created) > 1 {
+		t.Errorf("%d Jobs, with events %q", jobs, created)
+	}
+}
+
 func TestOnlyVeryLateRunsHaveAnEvent(t *testing.T) {
 	f := newFixture(t)
 	f.create(withSchedule("0 * * * *"))

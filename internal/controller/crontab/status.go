@@ -295,7 +295,8 @@ func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, 
 		r.events.Warning(cronTab, stablev1.ReasonRunRequestReplaced, "RequestRun",
 			fmt.Sprintf("The run requested at %s will not start: another was requested before it could", formatRequest(p.replaced)))
 	}
-	if d.started != nil && (d.started.manual || p.now.Sub(p.start.due) > lateEventThreshold) {
+	// Of several late runs, the last one has the event: those that come too fast for the API server would cost it more than those on time.
+	if d.started != nil && (d.started.manual || p.start.isScheduled() && p.queuedCount == 1 && p.now.Sub(p.start.due) > lateEventThreshold) {
 		r.events.Normal(cronTab, stablev1.ReasonSuccessfulCreate, "CreateJob", fmt.Sprintf("Created Job %q", d.started.name))
 	}
 	for _, replaced := range d.replaced {

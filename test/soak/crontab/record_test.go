@@ -104,6 +104,7 @@ func (r *record) begin(jobs []batchv1.Job) {
 }
 
 func (r *record) note(event watch.EventType, job *batchv1.Job) {
+	job.Spec.Template, job.ManagedFields = corev1.PodTemplateSpec{}, nil // hundreds of megabytes in the end
 	r.mu.Lock()
 	_, known := r.seen[job.UID]
 	r.seen[job.UID] = job
