@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/testing/fakeqemu"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
+	"github.com/keelson-dev/keelson/internal/testing/roles"
 )
 
 // helperVariable has the machine of a launcher that is killed: it runs this test binary.
@@ -33,6 +34,7 @@ type helper struct {
 
 func TestMain(m *testing.M) {
 	if raw := os.Getenv(helperVariable); raw != "" {
+		roles.Inherit()
 		runHelper(raw)
 	}
 	step = func(name string) {
@@ -41,7 +43,7 @@ func TestMain(m *testing.M) {
 		}
 	}
 	savedmemory.Step, diskbackup.Step, owner.Step = step, step, step
-	os.Exit(m.Run())
+	os.Exit(roles.Run(m.Run))
 }
 
 // atSteps is called at each step, unless it is nil.

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"github.com/keelson-dev/keelson/internal/sandbox"
+	"github.com/keelson-dev/keelson/internal/self"
 )
 
 // Name is the name of this program, argv[0], in the role of a switch.
@@ -20,7 +21,7 @@ const coreLimit = syscall.RLIMIT_CORE
 // Command returns what to execute for the switch with this directory, which has to exist with mode 0700: this program, in
 // its role. argv includes argv[0]. The process ends cleanly at SIGTERM; it logs to its standard error.
 func Command(directory string) (path string, argv []string) {
-	return "/proc/self/exe", []string{Name, directory}
+	return self.Path, []string{Name, directory}
 }
 
 // Confined is like Command for the switch with the working directory as its directory, with no more rights than it needs: it

@@ -192,6 +192,3 @@ func earlier(a, b string) bool {
 func setName(name string) {
 	_ = os.WriteFile("/proc/self/comm", []byte(name), 0) // cosmetic
 }
-
-// executable starts this program even after its file was replaced by a newer one.
-const executable = "/proc/self/exe"

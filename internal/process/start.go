@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/self"
 )
 
 const (
@@ -236,7 +237,7 @@ func startShim(folder string, rec record) (shim *os.Process, requests, replies *
 		return nil, nil, nil, errors.Join(err, requestWrite.Close())
 	}
 	defer closeQuietly(replyWrite)
-	shim, err = os.StartProcess(executable, []string{shimName, folder}, &os.ProcAttr{
+	shim, err = os.StartProcess(self.Path, []string{shimName, folder}, &os.ProcAttr{
 		Env:   shimEnv(rec),
 		Files: []*os.File{null, null, null, requestRead, replyWrite},
 		Sys:   &syscall.SysProcAttr{Setsid: true},

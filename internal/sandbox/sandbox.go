@@ -6,13 +6,15 @@
 // nothing by name but what its Spec allows.
 //
 // Importing this package is enough for a program to have the role: it is done before packages of Kubernetes are
-// initialised, because it depends on the standard library and on golang.org/x/sys only. Nothing else may be imported here.
+// initialised, because it depends on the standard library, golang.org/x/sys and package self only. Nothing else may be imported here.
 package sandbox
 
 import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"github.com/keelson-dev/keelson/internal/self"
 )
 
 // Name is argv[0] of the role.
@@ -128,5 +130,5 @@ func (s *Spec) Command(program string, args ...string) (path string, argv []stri
 	if err != nil {
 		panic(err) // there is nothing in it that cannot be written
 	}
-	return "/proc/self/exe", append([]string{Name, string(spec), program}, args...)
+	return self.Path, append([]string{Name, string(spec), program}, args...)
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/process"
 	_ "github.com/keelson-dev/keelson/internal/process/shim" // the test binary is also the shim of its child processes
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
+	"github.com/keelson-dev/keelson/internal/testing/roles"
 )
 
 // The crash tests run this test binary as a manager, configured by these variables.
@@ -33,13 +34,14 @@ const (
 
 func TestMain(m *testing.M) {
 	if drivertest.IsManager() {
+		roles.Inherit()
 		if err := runHelper(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)
 	}
-	os.Exit(runWithTemplates(m))
+	os.Exit(roles.Run(func() int { return runWithTemplates(m) }))
 }
 
 // runWithTemplates runs the tests with a directory for templates.

@@ -1,0 +1,15 @@
+// Command program is keelson with the roles of its processes only: a shim, a sandbox, and a switch.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	_ "github.com/keelson-dev/keelson/internal/network/role"
+	_ "github.com/keelson-dev/keelson/internal/process/shim"
+)
+
+func main() {
+	fmt.Fprintf(os.Stderr, "%s is not a role\n", os.Args[0])
+	os.Exit(2)
+}
