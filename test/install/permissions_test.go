@@ -43,7 +43,7 @@ func TestLongPermissionsOfTheInstallation(t *testing.T) {
 	g := w.newGate(t)
 	const user = "system:serviceaccount:" + home + ":" + account
 	state := w.startManager(t, w.kubeconfigOf(t, g, home, account), user, home, "keelson", "--access-bind-address="+hostAddress(t))
-	w.runTranscripts(t, state, "keelson", "", ".")
+	w.runTranscripts(t, state, "keelson", "")
 	w.namespace(t, "rare")
 	w.rarely(t, g, user, "rare")
 	w.rarelyWithClusters(t, user)
@@ -105,10 +105,14 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 // the pages of the documentation.
 var skipped = regexp.MustCompile("^Test(Long|Access)|Page$")
 
-// runTranscripts runs the tests of test/e2e that match pattern on the cluster, with a webhook
+// runTranscripts runs tests of test/e2e, by default all, on the cluster, with a webhook
 // configuration of that name, and waits until their objects no longer exist.
-func (w *world) runTranscripts(t *testing.T, state, webhook, suffix, pattern string) {
+func (w *world) runTranscripts(t *testing.T, state, webhook, suffix string, names ...string) {
 	t.Helper()
+	pattern := "."
+	if len(names) > 0 {
+		pattern = "^(" + strings.Join(names, "|") + ")$"
+	}
 	kubeconfig := filepath.Join(w.dir, "admin.kubeconfig")
 	// The pages look for Secrets in the namespace of the context.
 	cluster := &clientcmdapi.Cluster{Server: w.admin.Host, CertificateAuthority: w.admin.CAFile, CertificateAuthorityData: w.admin.CAData}
@@ -133,6 +137,11 @@ func (w *world) runTranscripts(t *testing.T, state, webhook, suffix, pattern str
 	}
 	if strings.Contains(string(output), "--- SKIP") {
 		t.Error("A transcript was skipped, so its permissions are unknown; make test installs what it needs")
+	}
+	for _, name := range names {
+		if !strings.Contains(string(output), "--- PASS: "+name+" ") {
+			t.Errorf("there is no transcript %s", name)
+		}
 	}
 	w.Until(t, "nothing is left", transcript.Is(""), "kubectl", "get", "keelson", "--all-namespaces", "-o", "name")
 }
@@ -174,18 +183,6 @@ func transcripts(t *testing.T) string {
 var built struct {
 	sync.Mutex
 	dir string
-}
-
-// transcriptNames returns the names of all tests of test/e2e.
-func transcriptNames(t *testing.T) []string {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), transcripts(t), "-test.list", ".")
-	cmd.Env = append(os.Environ(), "KEELSON_E2E_KUBECONFIG=/nowhere")
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("list the transcripts: %v", err)
-	}
-	return strings.Fields(string(out))
 }
 
 func goTool(t *testing.T, words ...string) {
