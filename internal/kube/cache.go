@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -81,4 +82,12 @@ func StripManagedFields(object any) (any, error) {
 		delete(o.GetAnnotations(), corev1.LastAppliedConfigAnnotation)
 	}
 	return object, nil
+}
+
+// Identity returns the metadata that a controller needs of each object of the kind of its children, also of those of others.
+func Identity(object client.Object) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Name: object.GetName(), Namespace: object.GetNamespace(), UID: object.GetUID(), ResourceVersion: object.GetResourceVersion(),
+		CreationTimestamp: object.GetCreationTimestamp(), DeletionTimestamp: object.GetDeletionTimestamp(), OwnerReferences: object.GetOwnerReferences(),
+	}
 }

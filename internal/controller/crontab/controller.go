@@ -335,15 +335,7 @@ func stripJob(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	slim := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{
-		Name:              full.Name,
-		Namespace:         full.Namespace,
-		UID:               full.UID,
-		ResourceVersion:   full.ResourceVersion,
-		CreationTimestamp: full.CreationTimestamp,
-		DeletionTimestamp: full.DeletionTimestamp,
-		OwnerReferences:   full.OwnerReferences,
-	}}
+	slim := &batchv1.Job{ObjectMeta: kube.Identity(full)}
 	if !kube.IsControlled(full, kind.GroupKind()) {
 		return slim, nil
 	}

@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -71,14 +70,7 @@ func slimDeployment(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	slim := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
-		Name:              full.Name,
-		Namespace:         full.Namespace,
-		UID:               full.UID,
-		ResourceVersion:   full.ResourceVersion,
-		DeletionTimestamp: full.DeletionTimestamp,
-		OwnerReferences:   full.OwnerReferences,
-	}}
+	slim := &appsv1.Deployment{ObjectMeta: kube.Identity(full)}
 	if !kube.IsControlled(full, kind.GroupKind()) {
 		return slim, nil
 	}

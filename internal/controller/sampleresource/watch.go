@@ -4,7 +4,6 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -48,19 +47,11 @@ func slimPod(object any) (any, error) {
 	if !ok {
 		return object, nil
 	}
-	slim := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Name:              full.Name,
-		Namespace:         full.Namespace,
-		UID:               full.UID,
-		ResourceVersion:   full.ResourceVersion,
-		DeletionTimestamp: full.DeletionTimestamp,
-		OwnerReferences:   full.OwnerReferences,
-	}}
+	slim := &corev1.Pod{ObjectMeta: kube.Identity(full)}
 	if !kube.IsControlled(full, kind.GroupKind()) {
 		return slim, nil
 	}
 	slim.Generation = full.Generation
-	slim.CreationTimestamp = full.CreationTimestamp
 	for i := range full.Spec.Containers {
 		container := &full.Spec.Containers[i]
 		slim.Spec.Containers = append(slim.Spec.Containers, corev1.Container{Name: container.Name, Image: container.Image})

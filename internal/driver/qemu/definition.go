@@ -1,10 +1,8 @@
 package qemu
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"regexp"
 
@@ -27,9 +25,6 @@ const (
 	// Copies of files that the user of the machine cannot read.
 	kernelFile = "kernel"
 	initrdFile = "initrd"
-
-	// trashPrefix is the prefix of the folder of a machine that is being removed.
-	trashPrefix = ".removed-"
 )
 
 // definition is the persistent state of a machine. It is written before the effects that it
@@ -93,19 +88,9 @@ func checkUID(uid types.UID) error {
 }
 
 // readDefinition reads the definition of the machine in a folder.
-func readDefinition(dir string) (definition, error) {
-	var def definition
-	raw, err := os.ReadFile(filepath.Join(dir, definitionFile))
-	if err != nil {
-		return def, err
-	}
-	if err := json.Unmarshal(raw, &def); err != nil {
-		return def, fmt.Errorf("read %s: %w", filepath.Join(dir, definitionFile), err)
-	}
-	if string(def.UID) != filepath.Base(dir) {
-		return def, fmt.Errorf("%s belongs to machine %q", filepath.Join(dir, definitionFile), def.UID)
-	}
-	return def, nil
+func readDefinition(dir string) (def definition, err error) {
+	err = readRecord(dir, definitionFile, "machine", &def, &def.UID)
+	return def, err
 }
 
 // write replaces the definition in a folder atomically and durably.

@@ -282,7 +282,7 @@ func (d *Driver) DeleteDisk(_ context.Context, id backend.DiskIdentity, retain b
 			return err
 		}
 	}
-	if err := d.removeFolder(v.dir); err != nil {
+	if err := removeFolder(v.dir); err != nil {
 		return err
 	}
 	step("virtual disk removed")

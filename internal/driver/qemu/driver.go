@@ -265,28 +265,19 @@ func (d *Driver) retainedDir() string { return retainedDir(d.options.StateDir) }
 
 // attachMachines attaches to the machines in the state directory.
 func (d *Driver) attachMachines() error {
-	entries, err := os.ReadDir(d.machinesDir())
-	if err != nil {
-		return fmt.Errorf("find machines: %w", err)
-	}
-	for _, entry := range entries {
-		dir := filepath.Join(d.machinesDir(), entry.Name())
-		if strings.HasPrefix(entry.Name(), trashPrefix) {
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove the remains of a machine: %w", err)
-			}
-			continue
-		}
+	err := d.openFolders(d.machinesDir(), "machine", func(dir string) error {
 		def, err := readDefinition(dir)
 		if err != nil {
-			// The controller knows the UID: its next Create or Delete repairs this.
-			d.options.Log.Error(err, "Could not read a machine", "folder", dir)
-			continue
+			return err // the controller knows the UID: its next Create or Delete repairs this
 		}
 		d.mu.Lock() // disks are being worked on already
 		d.machines[def.UID] = newMachine(d, def)
 		d.mu.Unlock()
 		d.users.adopt(def.UID, def.User)
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	// The work of an attached machine in the background reads the others.
 	for _, m := range d.all() {

@@ -2,13 +2,11 @@ package qemu
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,20 +102,9 @@ func (def *snapshotDefinition) disk(name string) *snapshotDisk {
 }
 
 // readSnapshotDefinition reads the definition of the snapshot in a folder.
-func readSnapshotDefinition(dir string) (snapshotDefinition, error) {
-	var def snapshotDefinition
-	path := filepath.Join(dir, snapshotDefinitionFile)
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return def, err
-	}
-	if err := json.Unmarshal(raw, &def); err != nil {
-		return def, fmt.Errorf("read %s: %w", path, err)
-	}
-	if string(def.UID) != filepath.Base(dir) {
-		return def, fmt.Errorf("%s belongs to snapshot %q", path, def.UID)
-	}
-	return def, nil
+func readSnapshotDefinition(dir string) (def snapshotDefinition, err error) {
+	err = readRecord(dir, snapshotDefinitionFile, "snapshot", &def, &def.UID)
+	return def, err
 }
 
 // write makes def the definition, durably; s.mu is held.
@@ -131,28 +118,16 @@ func (s *machineSnapshot) write(def *snapshotDefinition) error {
 
 // openSnapshots finds the snapshots in the state directory.
 func (d *Driver) openSnapshots() error {
-	entries, err := os.ReadDir(d.snapshotsDir())
-	if err != nil {
-		return fmt.Errorf("find snapshots: %w", err)
-	}
-	for _, entry := range entries {
-		dir := filepath.Join(d.snapshotsDir(), entry.Name())
-		if strings.HasPrefix(entry.Name(), trashPrefix) {
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove the remains of a snapshot: %w", err)
-			}
-			continue
-		}
+	return d.openFolders(d.snapshotsDir(), "snapshot", func(dir string) error {
 		def, err := readSnapshotDefinition(dir)
 		if err != nil {
-			d.options.Log.Error(err, "Could not read a snapshot", "folder", dir)
-			continue
+			return err
 		}
 		s := &machineSnapshot{d: d, id: def.SnapshotIdentity, dir: dir, def: def}
 		s.savedBytes.Store(def.Memory.size())
 		d.snapshots[def.UID] = s
-	}
-	return nil
+		return nil
+	})
 }
 
 // findSnapshot returns a snapshot, nil if there is none.

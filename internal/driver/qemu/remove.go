@@ -3,10 +3,8 @@ package qemu
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -57,7 +55,7 @@ func (m *machine) remove(ctx context.Context, options backend.DeleteOptions) err
 		return err
 	}
 	step("virtual disks released")
-	if err := m.d.removeFolder(m.dir); err != nil {
+	if err := removeFolder(m.dir); err != nil {
 		return err
 	}
 	step("folder removed")
@@ -84,27 +82,6 @@ func (m *machine) killUnrecorded(ctx context.Context) error {
 	m.d.options.Log.Info("Discarding an unreadable process record; no QEMU of the machine is running",
 		"VirtualMachine", m.id.Namespace+"/"+m.id.Name, "record", damage.Folder, "reason", damage.Err.Error())
 	return m.d.processes.Discard(damage.ID)
-}
-
-// removeFolder removes the folder of a machine atomically: a crash leaves the rest under another
-// name, and the next Open removes it.
-func (d *Driver) removeFolder(dir string) error {
-	trash := filepath.Join(filepath.Dir(dir), trashPrefix+filepath.Base(dir))
-	if err := os.RemoveAll(trash); err != nil {
-		return fmt.Errorf("remove machine: %w", err)
-	}
-	err := os.Rename(dir, trash)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("remove machine: %w", err)
-	}
-	step("folder renamed")
-	if err := os.RemoveAll(trash); err != nil {
-		return fmt.Errorf("remove machine: %w", err)
-	}
-	return nil
 }
 
 // deleteUnknown removes a machine without a definition: its folder, if its definition is

@@ -147,7 +147,7 @@ func (d *Driver) DeleteSnapshot(_ context.Context, id backend.SnapshotIdentity) 
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err := d.removeFolder(dir); err != nil {
+	if err := removeFolder(dir); err != nil {
 		return fmt.Errorf("delete the snapshot %s: %w", id.Name, err)
 	}
 	step("snapshot removed")

@@ -2,13 +2,11 @@ package qemu
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -82,19 +80,9 @@ func (d *Driver) virtualDiskPath(uid types.UID) string {
 func (v *virtualDisk) path() string { return filepath.Join(v.dir, diskFile) }
 
 // readDiskDefinition reads the definition of the disk in a folder.
-func readDiskDefinition(dir string) (diskDefinition, error) {
-	var def diskDefinition
-	raw, err := os.ReadFile(filepath.Join(dir, diskDefinitionFile))
-	if err != nil {
-		return def, err
-	}
-	if err := json.Unmarshal(raw, &def); err != nil {
-		return def, fmt.Errorf("read %s: %w", filepath.Join(dir, diskDefinitionFile), err)
-	}
-	if string(def.UID) != filepath.Base(dir) {
-		return def, fmt.Errorf("%s belongs to disk %q", filepath.Join(dir, diskDefinitionFile), def.UID)
-	}
-	return def, nil
+func readDiskDefinition(dir string) (def diskDefinition, err error) {
+	err = readRecord(dir, diskDefinitionFile, "disk", &def, &def.UID)
+	return def, err
 }
 
 // write makes def the definition, durably; v.mu is held.
@@ -108,26 +96,13 @@ func (v *virtualDisk) write(def *diskDefinition) error {
 
 // openDisks finds the disks in the state directory.
 func (d *Driver) openDisks() error {
-	entries, err := os.ReadDir(d.disksDir())
-	if err != nil {
-		return fmt.Errorf("find disks: %w", err)
-	}
-	for _, entry := range entries {
-		dir := filepath.Join(d.disksDir(), entry.Name())
-		if strings.HasPrefix(entry.Name(), trashPrefix) {
-			if err := os.RemoveAll(dir); err != nil {
-				return fmt.Errorf("remove the remains of a disk: %w", err)
-			}
-			continue
-		}
+	return d.openFolders(d.disksDir(), "disk", func(dir string) error {
 		def, err := readDiskDefinition(dir)
-		if err != nil {
-			d.options.Log.Error(err, "Could not read a disk", "folder", dir)
-			continue
+		if err == nil {
+			d.disks[def.UID] = &virtualDisk{d: d, id: def.DiskIdentity, dir: dir, def: def}
 		}
-		d.disks[def.UID] = &virtualDisk{d: d, id: def.DiskIdentity, dir: dir, def: def}
-	}
-	return nil
+		return err
+	})
 }
 
 // findDisk returns a disk, nil if there is none.

@@ -32,7 +32,7 @@ func (r *Reconciler) Ensure(ctx context.Context, disk *v1alpha1.VirtualDisk, see
 		wanted.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: given.Path, URL: given.URL, Sha256: given.Sha256, Format: given.Format}}
 		if given.Name != "" {
 			var err error
-			if wanted.Image, err = image.Resolve(ctx, r.live, given.Name, seen.host.Driver); err != nil {
+			if wanted.Image, err = image.Resolve(ctx, r.Live, given.Name, seen.host.Driver); err != nil {
 				return err
 			}
 		}
@@ -40,7 +40,7 @@ func (r *Reconciler) Ensure(ctx context.Context, disk *v1alpha1.VirtualDisk, see
 	if isNew {
 		// A disk that is created for a stale cached object would be left over.
 		var now v1alpha1.VirtualDisk
-		if err := kube.CheckLive(ctx, r.live, kind.Kind, disk, &now, func() bool { return !now.DeletionTimestamp.IsZero() }); err != nil {
+		if err := kube.CheckLive(ctx, r.Live, kind.Kind, disk, &now, func() bool { return !now.DeletionTimestamp.IsZero() }); err != nil {
 			return err
 		}
 	}

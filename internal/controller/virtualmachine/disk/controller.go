@@ -8,19 +8,14 @@ import (
 	"context"
 	"errors"
 
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
-	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/setup"
 )
 
@@ -40,42 +35,19 @@ type Store interface {
 
 // Reconciler reconciles VirtualDisks.
 type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	store  Store
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-
-	cluster *kube.ClusterIdentity
-}
-
-// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
-// could do harm.
-func NewReconciler(c client.Client, live client.Reader, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c, live: live, store: store, clock: clock, cluster: kube.NewClusterIdentity(live),
-		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
-	}
+	external.Base
+	store Store
 }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{external.BaseOf(mgr, kind, Name), store}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualDisk{}).
-		WatchesRawSource(watchStore(store))
+		WatchesRawSource(external.Changes(store.WatchDisks, func(id backend.DiskIdentity) client.ObjectKey {
+			return client.ObjectKey{Namespace: id.Namespace, Name: id.Name}
+		}))
 	return setup.Controller(mgr, Name, options, watches, r)
-}
-
-// watchStore enqueues a disk that has changed.
-func watchStore(store Store) source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		store.WatchDisks(func(id backend.DiskIdentity) {
-			kube.Enqueue(q, 0, client.ObjectKey{Namespace: id.Namespace, Name: id.Name})
-		})
-		return nil
-	})
 }
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualdisks,verbs=get;list;watch;patch
@@ -86,7 +58,7 @@ func watchStore(store Store) source.Source {
 
 // Reconcile creates or grows a disk, or removes it when no machine has it.
 func (r *Reconciler) Reconcile(ctx context.Context, disk *v1alpha1.VirtualDisk) (reconcile.Result, error) {
-	return external.Reconcile[*v1alpha1.VirtualDisk, observation](ctx, r.client, r, disk, r.clock.Now())
+	return external.Reconcile[*v1alpha1.VirtualDisk, observation](ctx, r.Base, r, disk)
 }
 
 // observation is the state that a reconcile is based on.
@@ -105,7 +77,7 @@ type observation struct {
 // Observe implements external.Kind: it asks the driver for the state of a disk. A returned error is one of the API.
 func (r *Reconciler) Observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (observation, error) {
 	var seen observation
-	cluster, err := r.cluster.UID(ctx)
+	cluster, err := r.Cluster.UID(ctx)
 	if err != nil {
 		return seen, err
 	}

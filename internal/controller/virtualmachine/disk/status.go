@@ -3,11 +3,8 @@ package disk
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -41,13 +38,9 @@ func summarize(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, ac
 	}
 	ready := summarizeReady(disk, seen, p, actErr)
 	if !disk.DeletionTimestamp.IsZero() {
-		ready = newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The disk is being deleted")
+		ready = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The disk is being deleted")
 	}
-	for _, condition := range []metav1.Condition{ready, summarizeDeleting(disk, seen, p, actErr)} {
-		condition.ObservedGeneration = disk.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.Now)
-		meta.SetStatusCondition(&status.Conditions, condition)
-	}
+	external.SetConditions(disk, &status.Conditions, p.Now, ready, summarizeDeleting(disk, seen, p, actErr))
 	return status
 }
 
@@ -59,11 +52,6 @@ func allocated(before *resource.Quantity, state *backend.DiskState) *resource.Qu
 		return before
 	}
 	return resource.NewQuantity(now, resource.BinarySI)
-}
-
-func newCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
-	text := fmt.Sprintf(message, args...)
-	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
 }
 
 // failureReasons are the reasons of Ready for errors of a driver and of images.
@@ -87,11 +75,11 @@ func summarizeReady(disk *v1alpha1.VirtualDisk, seen observation, p external.Pla
 		err = seen.err
 	}
 	if errors.Is(err, backend.ErrUnavailable) {
-		return newCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the disk is unknown: %v. Keelson retries", err)
+		return external.NewCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the disk is unknown: %v. Keelson retries", err)
 	}
 	for _, known := range failureReasons {
 		if errors.Is(err, known.err) {
-			return newCondition(metav1.ConditionFalse, known.reason, "%v", err)
+			return external.NewCondition(metav1.ConditionFalse, known.reason, "%v", err)
 		}
 	}
 	created := seen.state != nil && seen.state.Created
@@ -101,38 +89,30 @@ func summarizeReady(disk *v1alpha1.VirtualDisk, seen observation, p external.Pla
 	}
 	switch {
 	case err != nil && !kube.IsStale(err):
-		return newCondition(metav1.ConditionFalse, failed, "%v. Keelson retries", err)
+		return external.NewCondition(metav1.ConditionFalse, failed, "%v. Keelson retries", err)
 	case p.Action == external.BackOff:
-		return newCondition(metav1.ConditionFalse, failed, "%v. The next attempt is at %s", seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
+		return external.NewCondition(metav1.ConditionFalse, failed, "%v. The next attempt is at %s", seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
 	case p.Action == external.Refuse:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", describeHosts(disk, seen))
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", external.DescribeHosts("The disk", disk.Status.Host, seen.host, disk, "vdisk"))
 	case p.Action == external.Lost && seen.state == nil:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "The host does not have the disk any more: restore the state directory of the manager, or delete the VirtualDisk")
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "The host does not have the disk any more: restore the state directory of the manager, or delete the VirtualDisk")
 	case p.Action == external.Lost:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "%s", seen.state.Lost)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonDiskLost, "%s", seen.state.Lost)
 	case p.Action == external.Keep:
-		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonDiskAvailable, "The disk is as specified. Attach it to a machine with spec.disks[].virtualDisk")
+		return external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonDiskAvailable, "The disk is as specified. Attach it to a machine with spec.disks[].virtualDisk")
 	case created && seen.state.AttachedTo != nil:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown by the machine %s: see its condition DisksReady", seen.state.AttachedTo.Name)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown by the machine %s: see its condition DisksReady", seen.state.AttachedTo.Name)
 	case created:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown")
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonGrowing, "The disk is being grown")
 	case seen.state != nil && seen.state.Progress != "":
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonCreating, "%s", seen.state.Progress)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonCreating, "%s", seen.state.Progress)
 	}
-	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonCreating, "The disk is being created")
-}
-
-// describeHosts says which host has the disk, and what to do.
-func describeHosts(disk *v1alpha1.VirtualDisk, seen observation) string {
-	host := disk.Status.Host
-	return fmt.Sprintf("The disk is on %s (%s), and this manager runs on %s (%s). Nothing is done here: run the manager on that host. "+
-		"If the host is permanently lost, run: kubectl annotate --namespace %s vdisk %s %s=%s", host.Name, host.ID, seen.host.Name, seen.host.ID,
-		disk.Namespace, disk.Name, v1alpha1.AnnotationForgetHost, host.ID)
+	return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonCreating, "The disk is being created")
 }
 
 // summarizeDeleting returns the condition Deleting.
 func summarizeDeleting(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) metav1.Condition {
-	deleting := newCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The disk is not being deleted")
+	deleting := external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The disk is not being deleted")
 	switch {
 	case disk.DeletionTimestamp.IsZero():
 	case errors.Is(actErr, backend.ErrDiskInUse):
@@ -140,18 +120,18 @@ func summarizeDeleting(disk *v1alpha1.VirtualDisk, seen observation, p external.
 		if seen.state != nil && seen.state.AttachedTo != nil {
 			machine = seen.state.AttachedTo.Name
 		}
-		deleting = newCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse,
+		deleting = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse,
 			"The deletion waits until the machine %s lets the disk go: remove it from spec.disks there, or delete that machine", machine)
 	case errors.Is(actErr, backend.ErrInProgress):
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits until the disk is not busy any more")
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits until the disk is not busy any more")
 	case actErr != nil:
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
 	case p.Action == external.Refuse:
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%s", describeHosts(disk, seen))
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%s", external.DescribeHosts("The disk", disk.Status.Host, seen.host, disk, "vdisk"))
 	case seen.err != nil:
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits for the driver: %v", seen.err)
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits for the driver: %v", seen.err)
 	default:
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The disk is being deleted")
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The disk is being deleted")
 	}
 	deleting.Type = v1alpha1.ConditionDeleting
 	return deleting
@@ -188,18 +168,18 @@ func (r *Reconciler) Finish(ctx context.Context, disk *v1alpha1.VirtualDisk, see
 	}
 	after := disk.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, disk, after, outcome)
+	written, result, err := r.Status.Finish(ctx, disk, after, outcome)
 	if !written {
 		return result, err
 	}
 	switch {
 	case deleting.Reason == v1alpha1.ReasonInUse && wasDeleting.Reason != deleting.Reason:
-		r.events.Warning(disk, deleting.Reason, "Delete", deleting.Message)
+		r.Events.Warning(disk, deleting.Reason, "Delete", deleting.Message)
 	case was.Reason == is.Reason:
 	case is.Reason == v1alpha1.ReasonDiskAvailable:
-		r.events.Normal(disk, is.Reason, "Create", is.Message)
+		r.Events.Normal(disk, is.Reason, "Create", is.Message)
 	case needsAttention(is.Reason):
-		r.events.Warning(disk, is.Reason, "Create", is.Message)
+		r.Events.Warning(disk, is.Reason, "Create", is.Message)
 	}
 	return result, err
 }

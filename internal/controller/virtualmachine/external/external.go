@@ -148,17 +148,17 @@ type Kind[T client.Object, S any] interface {
 }
 
 // Reconcile carries out the next action for an object, and writes its status.
-func Reconcile[T client.Object, S any](ctx context.Context, c client.Client, kind Kind[T, S], object T, now time.Time) (reconcile.Result, error) {
+func Reconcile[T client.Object, S any](ctx context.Context, base Base, kind Kind[T, S], object T) (reconcile.Result, error) {
 	seen, err := kind.Observe(ctx, object)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := Decide(object, kind.Finalizer(), kind.Facts(object, seen), now)
+	plan := Decide(object, kind.Finalizer(), kind.Facts(object, seen), base.Clock.Now())
 	kube.LogAction(ctx, plan.Action)
 	if plan.Action == Released {
 		return reconcile.Result{}, nil
 	}
-	actErr := act(ctx, c, kind, object, seen, plan)
+	actErr := act(ctx, base.Client, kind, object, seen, plan)
 	if plan.Action == Remove && actErr == nil {
 		return reconcile.Result{}, nil // the object is gone
 	}

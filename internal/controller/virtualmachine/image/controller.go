@@ -7,16 +7,13 @@ import (
 	"fmt"
 	"slices"
 
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -41,18 +38,8 @@ type Store interface {
 
 // Reconciler imports VirtualMachineImages.
 type Reconciler struct {
-	client client.Client
-	store  Store
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-}
-
-// NewReconciler returns a Reconciler. The cache of c has Indexes.
-func NewReconciler(c client.Client, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c, store: store, status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder), clock: clock,
-	}
+	external.Base
+	store Store
 }
 
 // Indexes are the indexes that the controllers of images and machines use.
@@ -75,11 +62,11 @@ func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{external.BaseOf(mgr, kind, Name), store}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineImage{}).
 		Watches(&v1alpha1.VirtualMachine{}, watchUsers()).
-		WatchesRawSource(watchStore(store))
+		WatchesRawSource(external.Changes(store.WatchImages, func(name string) client.ObjectKey { return client.ObjectKey{Name: name} }))
 	return setup.Controller(mgr, Name, options, watches, r)
 }
 
@@ -98,14 +85,6 @@ func watchUsers() handler.EventHandler {
 	}
 }
 
-// watchStore enqueues an image whose import has progressed.
-func watchStore(store Store) source.Source {
-	return source.Func(func(_ context.Context, q queue) error {
-		store.WatchImages(func(name string) { kube.Enqueue(q, 0, client.ObjectKey{Name: name}) })
-		return nil
-	})
-}
-
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages,verbs=get;list;watch;patch
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachineimages/status,verbs=update
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachines,verbs=get;list;watch
@@ -113,7 +92,7 @@ func watchStore(store Store) source.Source {
 
 // Reconcile imports an image, or removes it when no machine names it.
 func (r *Reconciler) Reconcile(ctx context.Context, image *v1alpha1.VirtualMachineImage) (reconcile.Result, error) {
-	return external.Reconcile[*v1alpha1.VirtualMachineImage, observation](ctx, r.client, r, image, r.clock.Now())
+	return external.Reconcile[*v1alpha1.VirtualMachineImage, observation](ctx, r.Base, r, image)
 }
 
 // observation is the state that a reconcile is based on.
@@ -133,7 +112,7 @@ type observation struct {
 func (r *Reconciler) Observe(ctx context.Context, image *v1alpha1.VirtualMachineImage) (observation, error) {
 	var seen observation
 	var machines v1alpha1.VirtualMachineList
-	if err := r.client.List(ctx, &machines, client.MatchingFields{Field: image.Name}); err != nil {
+	if err := r.Client.List(ctx, &machines, client.MatchingFields{Field: image.Name}); err != nil {
 		return seen, fmt.Errorf("list the VirtualMachines of the image %s: %w", image.Name, err)
 	}
 	for i := range machines.Items {

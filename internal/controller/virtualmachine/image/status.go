@@ -39,17 +39,13 @@ func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p external
 	before := meta.FindStatusCondition(image.Status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case !image.DeletionTimestamp.IsZero():
-		ready = newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The image is being deleted: no new machine can use it")
+		ready = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The image is being deleted: no new machine can use it")
 	case ready.Reason == v1alpha1.ReasonImporting && wasHere && before != nil && before.Status == metav1.ConditionTrue &&
 		(seen.state == nil || seen.state.Progress == ""):
 		// A new manager looks for the file, and usually finds it.
 		ready = *before
 	}
-	for _, condition := range []metav1.Condition{ready, summarizeDeleting(image, seen, p, actErr)} {
-		condition.ObservedGeneration = image.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.Now)
-		meta.SetStatusCondition(&status.Conditions, condition)
-	}
+	external.SetConditions(image, &status.Conditions, p.Now, ready, summarizeDeleting(image, seen, p, actErr))
 	return status
 }
 
@@ -57,11 +53,6 @@ func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p external
 func mebibytes(bytes int64) *resource.Quantity {
 	const mebibyte = 1 << 20
 	return resource.NewQuantity((bytes+mebibyte-1)/mebibyte*mebibyte, resource.BinarySI)
-}
-
-func newCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
-	text := fmt.Sprintf(message, args...)
-	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
 }
 
 // summarizeReady returns the condition Ready of an image that is not being deleted.
@@ -72,39 +63,39 @@ func summarizeReady(seen observation, p external.Plan, actErr error) metav1.Cond
 	}
 	switch {
 	case errors.Is(err, backend.ErrInvalid):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
 	case errors.Is(err, backend.ErrMissing):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDriverMissing, "%v", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonDriverMissing, "%v", err)
 	case errors.Is(err, backend.ErrUnavailable):
-		return newCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the image is unknown: %v. Keelson retries", err)
+		return external.NewCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the image is unknown: %v. Keelson retries", err)
 	case err != nil:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. Keelson retries", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. Keelson retries", err)
 	}
 	switch {
 	case p.Action == external.BackOff:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. The next attempt is at %s",
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonImportFailed, "%v. The next attempt is at %s",
 			seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
 	case p.Action == external.Keep:
-		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonImported, "Machines can use the image: spec.image.name")
+		return external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonImported, "Machines can use the image: spec.image.name")
 	case p.Action == external.Wait && seen.state.Progress != "":
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "%s", seen.state.Progress)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "%s", seen.state.Progress)
 	}
-	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "The image is being imported")
+	return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonImporting, "The image is being imported")
 }
 
 // summarizeDeleting returns the condition Deleting.
 func summarizeDeleting(image *v1alpha1.VirtualMachineImage, seen observation, p external.Plan, actErr error) metav1.Condition {
-	deleting := newCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The image is not being deleted")
+	deleting := external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonNotDeleting, "The image is not being deleted")
 	switch {
 	case image.DeletionTimestamp.IsZero():
 	case p.Action == external.InUse:
-		deleting = newCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse, "The deletion waits until no machine names the image: %s", describeUsers(seen.users))
+		deleting = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse, "The deletion waits until no machine names the image: %s", describeUsers(seen.users))
 	case actErr != nil:
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
 	case seen.err != nil:
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits for the driver: %v", seen.err)
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The deletion waits for the driver: %v", seen.err)
 	default:
-		deleting = newCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The image is being removed")
+		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "The image is being removed")
 	}
 	deleting.Type = v1alpha1.ConditionDeleting
 	return deleting
@@ -130,19 +121,19 @@ func (r *Reconciler) Finish(ctx context.Context, image *v1alpha1.VirtualMachineI
 	}
 	after := image.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, image, after, outcome)
+	written, result, err := r.Status.Finish(ctx, image, after, outcome)
 	if !written {
 		return result, err
 	}
 	switch {
 	case deleting.Reason == v1alpha1.ReasonInUse && wasDeleting.Reason != deleting.Reason:
-		r.events.Warning(image, deleting.Reason, "Delete", deleting.Message)
+		r.Events.Warning(image, deleting.Reason, "Delete", deleting.Message)
 	case was.Reason == is.Reason:
 	case is.Reason == v1alpha1.ReasonImported:
-		r.events.Normal(image, is.Reason, "Import", is.Message)
+		r.Events.Normal(image, is.Reason, "Import", is.Message)
 	case is.Reason == v1alpha1.ReasonImportFailed, is.Reason == v1alpha1.ReasonInvalidSpec,
 		is.Reason == v1alpha1.ReasonDriverMissing, is.Reason == v1alpha1.ReasonBackendUnavailable:
-		r.events.Warning(image, is.Reason, "Import", is.Message)
+		r.Events.Warning(image, is.Reason, "Import", is.Message)
 	}
 	return result, err
 }

@@ -44,5 +44,5 @@ func (r *Reconciler) Delete(ctx context.Context, s *v1alpha1.VirtualMachineSnaps
 // left over.
 func (r *Reconciler) checkLive(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) error {
 	var now v1alpha1.VirtualMachineSnapshot
-	return kube.CheckLive(ctx, r.live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() || now.Status.TakenAt != nil })
+	return kube.CheckLive(ctx, r.Live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() || now.Status.TakenAt != nil })
 }

@@ -5,14 +5,10 @@ import (
 	"context"
 	"errors"
 
-	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -37,42 +33,19 @@ type Store interface {
 
 // Reconciler reconciles VirtualMachineSnapshots.
 type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	store  Store
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-
-	cluster *kube.ClusterIdentity
-}
-
-// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
-// could do harm.
-func NewReconciler(c client.Client, live client.Reader, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c, live: live, store: store, clock: clock, cluster: kube.NewClusterIdentity(live),
-		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
-	}
+	external.Base
+	store Store
 }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{external.BaseOf(mgr, kind, Name), store}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineSnapshot{}).
-		WatchesRawSource(watchStore(store))
+		WatchesRawSource(external.Changes(store.WatchSnapshots, func(id backend.SnapshotIdentity) client.ObjectKey {
+			return client.ObjectKey{Namespace: id.Namespace, Name: id.Name}
+		}))
 	return setup.Controller(mgr, Name, options, watches, r)
-}
-
-// watchStore enqueues a snapshot that has changed.
-func watchStore(store Store) source.Source {
-	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-		store.WatchSnapshots(func(id backend.SnapshotIdentity) {
-			kube.Enqueue(q, 0, client.ObjectKey{Namespace: id.Namespace, Name: id.Name})
-		})
-		return nil
-	})
 }
 
 // +kubebuilder:rbac:groups=cloudnative.tw,resources=virtualmachinesnapshots,verbs=get;list;watch;patch
@@ -83,7 +56,7 @@ func watchStore(store Store) source.Source {
 
 // Reconcile takes a snapshot once, and removes it when the VirtualMachineSnapshot is deleted.
 func (r *Reconciler) Reconcile(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot) (reconcile.Result, error) {
-	return external.Reconcile[*v1alpha1.VirtualMachineSnapshot, observation](ctx, r.client, r, s, r.clock.Now())
+	return external.Reconcile[*v1alpha1.VirtualMachineSnapshot, observation](ctx, r.Base, r, s)
 }
 
 // observation is the state that a reconcile is based on.
@@ -108,12 +81,12 @@ func (r *Reconciler) Observe(ctx context.Context, s *v1alpha1.VirtualMachineSnap
 	seen := observation{id: backend.SnapshotIdentity{UID: s.UID, Namespace: s.Namespace, Name: s.Name}}
 	recorded := s.Status.Host
 	if s.Status.TakenAt == nil && s.DeletionTimestamp.IsZero() {
-		cluster, err := r.cluster.UID(ctx)
+		cluster, err := r.Cluster.UID(ctx)
 		if err != nil {
 			return seen, err
 		}
 		var machine v1alpha1.VirtualMachine
-		err = r.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.VirtualMachineName}, &machine)
+		err = r.Client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: s.Spec.VirtualMachineName}, &machine)
 		if client.IgnoreNotFound(err) != nil {
 			return seen, kube.Named(err, "get", "VirtualMachine", s.Namespace, s.Spec.VirtualMachineName)
 		}

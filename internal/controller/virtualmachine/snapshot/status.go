@@ -3,11 +3,8 @@ package snapshot
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -37,15 +34,8 @@ func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.
 		}
 	}
 	ready := summarizeReady(s, seen, p, actErr)
-	ready.ObservedGeneration = s.Generation
-	ready.LastTransitionTime = metav1.NewTime(p.Now)
-	meta.SetStatusCondition(&status.Conditions, ready)
+	external.SetConditions(s, &status.Conditions, p.Now, ready)
 	return status
-}
-
-func newCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
-	text := fmt.Sprintf(message, args...)
-	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
 }
 
 // summarizeReady returns the condition Ready.
@@ -56,47 +46,39 @@ func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p exte
 	}
 	switch {
 	case !s.DeletionTimestamp.IsZero() && p.Action == external.Refuse:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "%s", describeHosts(s, seen))
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "%s", external.DescribeHosts("The snapshot or its machine", seen.elsewhere, seen.host, s, "vmsnap"))
 	case !s.DeletionTimestamp.IsZero() && errors.Is(err, backend.ErrInProgress):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The deletion waits: %v", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The deletion waits: %v", err)
 	case !s.DeletionTimestamp.IsZero() && err != nil:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "%v. Keelson retries", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "%v. Keelson retries", err)
 	case errors.Is(err, backend.ErrUnavailable):
-		return newCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the snapshot is unknown: %v. Keelson retries", err)
+		return external.NewCondition(metav1.ConditionUnknown, v1alpha1.ReasonBackendUnavailable, "The state of the snapshot is unknown: %v. Keelson retries", err)
 	case errors.Is(err, backend.ErrMissing):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonDriverMissing, "%v", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonDriverMissing, "%v", err)
 	case errors.Is(err, backend.ErrNoDisks), errors.Is(err, backend.ErrInvalid):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonInvalidSpec, "%v", err)
 	case p.Action == external.Await && !isMachineGone(seen), errors.Is(err, backend.ErrNotFound), errors.Is(err, backend.ErrNotCreated):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotCreated, "The machine %s has no disks yet: the snapshot is taken when it has", name)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotCreated, "The machine %s has no disks yet: the snapshot is taken when it has", name)
 	case errors.Is(err, backend.ErrNotRunning):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotRunning, "The machine %s is off, so that it has no memory: start it, or create a VirtualMachineSnapshot without memory", name)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineNotRunning, "The machine %s is off, so that it has no memory: start it, or create a VirtualMachineSnapshot without memory", name)
 	case err != nil && !kube.IsStale(err):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. Keelson retries", err)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. Keelson retries", err)
 	case p.Action == external.BackOff:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. The next attempt is at %s", seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "%v. The next attempt is at %s", seen.state.Failure, p.NextAttempt.UTC().Format(time.RFC3339))
 	case p.Action == external.Refuse:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", describeHosts(s, seen))
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonOnAnotherHost, "%s", external.DescribeHosts("The snapshot or its machine", seen.elsewhere, seen.host, s, "vmsnap"))
 	case p.Action == external.Await:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineMissing, "There is no VirtualMachine %s in this namespace: create it, or delete this VirtualMachineSnapshot", name)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonMachineMissing, "There is no VirtualMachine %s in this namespace: create it, or delete this VirtualMachineSnapshot", name)
 	case p.Action == external.Lost && seen.state == nil:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "The snapshot is gone: restore the state directory of the manager, with the driver pod its PersistentVolumeClaim, or delete the VirtualMachineSnapshot")
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "The snapshot is gone: restore the state directory of the manager, with the driver pod its PersistentVolumeClaim, or delete the VirtualMachineSnapshot")
 	case p.Action == external.Lost:
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "%s", seen.state.Lost)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotLost, "%s", seen.state.Lost)
 	case p.Action == external.Keep:
-		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The snapshot of the machine %s is taken. Create new machines from it with spec.image.snapshot", name)
+		return external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, "The snapshot of the machine %s is taken. Create new machines from it with spec.image.snapshot", name)
 	case seen.state != nil && seen.state.Progress != "":
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "%s", seen.state.Progress)
+		return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "%s", seen.state.Progress)
 	}
-	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "The snapshot is being taken")
-}
-
-// describeHosts says which host has the machine or the snapshot, and what to do.
-func describeHosts(s *v1alpha1.VirtualMachineSnapshot, seen observation) string {
-	host := seen.elsewhere
-	return fmt.Sprintf("The snapshot or its machine is on %s (%s), and this manager runs on %s (%s). Nothing is done here: run the manager on that host. "+
-		"If the host is permanently lost, run: kubectl annotate --namespace %s vmsnap %s %s=%s", host.Name, host.ID, seen.host.Name, seen.host.ID,
-		s.Namespace, s.Name, v1alpha1.AnnotationForgetHost, host.ID)
+	return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "The snapshot is being taken")
 }
 
 // waits reports whether an error is that something else has to happen first, which is looked for again.
@@ -119,16 +101,16 @@ func (r *Reconciler) Finish(ctx context.Context, s *v1alpha1.VirtualMachineSnaps
 	}
 	after := s.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, s, after, outcome)
+	written, result, err := r.Status.Finish(ctx, s, after, outcome)
 	if !written || was.Reason == is.Reason {
 		return result, err
 	}
 	switch is.Reason {
 	case v1alpha1.ReasonSnapshotTaken:
-		r.events.Normal(s, is.Reason, "Take", is.Message)
+		r.Events.Normal(s, is.Reason, "Take", is.Message)
 	case v1alpha1.ReasonSnapshotInProgress, v1alpha1.ReasonMachineNotCreated, v1alpha1.ReasonTerminating:
 	default:
-		r.events.Warning(s, is.Reason, "Take", is.Message)
+		r.Events.Warning(s, is.Reason, "Take", is.Message)
 	}
 	return result, err
 }

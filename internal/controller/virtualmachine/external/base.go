@@ -1,0 +1,72 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
+)
+
+// Base is what the reconcilers of all these kinds have.
+type Base struct {
+	// Client may be stale. Live is the API server, where a stale read could do harm.
+	Client  client.Client
+	Live    client.Reader
+	Cluster *kube.ClusterIdentity
+	Status  *kube.StatusWriter
+	Events  *kube.Recorder
+	Clock   clock.PassiveClock
+}
+
+// NewBase returns the Base of a kind.
+func NewBase(kind schema.GroupVersionKind, c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) Base {
+	return Base{Client: c, Live: live, Cluster: kube.NewClusterIdentity(live), Status: kube.NewStatusWriter(kind.Kind, c, clock), Events: kube.NewRecorder(kind, recorder), Clock: clock}
+}
+
+// BaseOf returns the Base of a kind in a manager, whose controller has that name.
+func BaseOf(mgr ctrl.Manager, kind schema.GroupVersionKind, name string) Base {
+	return NewBase(kind, mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(name), clock.RealClock{})
+}
+
+// Changes enqueues the objects that a driver names when they have changed.
+func Changes[I any](watch func(notify func(I)), key func(I) client.ObjectKey) source.Source {
+	return source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		watch(func(id I) { kube.Enqueue(q, 0, key(id)) })
+		return nil
+	})
+}
+
+// NewCondition returns a condition Ready, whose message begins with a capital letter.
+func NewCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
+	text := fmt.Sprintf(message, args...)
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
+}
+
+// SetConditions sets conditions of an object at a time.
+func SetConditions(object client.Object, all *[]metav1.Condition, at time.Time, conditions ...metav1.Condition) {
+	for _, condition := range conditions {
+		condition.ObservedGeneration, condition.LastTransitionTime = object.GetGeneration(), metav1.NewTime(at)
+		meta.SetStatusCondition(all, condition)
+	}
+}
+
+// DescribeHosts says that another host has something of an object, and what to do. resource is the short name for kubectl.
+func DescribeHosts(what string, has *v1alpha1.Host, here v1alpha1.Host, object client.Object, resource string) string {
+	return fmt.Sprintf("%s is on %s (%s), and this manager runs on %s (%s). Nothing is done here: run the manager on that host. "+
+		"If the host is permanently lost, run: kubectl annotate --namespace %s %s %s %s=%s", what, has.Name, has.ID, here.Name, here.ID,
+		object.GetNamespace(), resource, object.GetName(), v1alpha1.AnnotationForgetHost, has.ID)
+}
