@@ -39,20 +39,20 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 	name := foo.Spec.DeploymentName
 	deployment, err := asObject(newDeployment(foo))
 	if err == nil {
-		err = r.client.Create(ctx, deployment, client.FieldOwner(kube.FieldManager))
+		err = r.Client.Create(ctx, deployment, client.FieldOwner(kube.FieldManager))
 	}
 	if apierrors.IsAlreadyExists(err) {
-		err = kube.ClassifyAlreadyExists(ctx, r.live, appsv1.SchemeGroupVersion.WithKind("Deployment"), name, foo, kind.GroupKind())
+		err = kube.ClassifyAlreadyExists(ctx, r.Live, appsv1.SchemeGroupVersion.WithKind("Deployment"), name, foo, kind.GroupKind())
 	}
 	if err != nil {
 		return kube.Named(err, "create", "Deployment", foo.Namespace, name)
 	}
-	r.status.Created()
+	r.Status.Created()
 	log.FromContext(ctx).V(1).Info("Created Deployment", "Deployment", name)
 	if foo.Status.ObservedGeneration > 0 {
 		// Not for the first Deployment: every Foo has one, and the event would be a third
 		// write.
-		r.events.Normal(foo, v1alpha1.ReasonDeploymentCreated, "CreateDeployment", fmt.Sprintf("Created Deployment %q", name))
+		r.Events.Normal(foo, v1alpha1.ReasonDeploymentCreated, "CreateDeployment", fmt.Sprintf("Created Deployment %q", name))
 	}
 	return nil
 }
@@ -60,7 +60,7 @@ func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 	// The UID is a precondition: another Deployment with this name is not changed.
 	deployment := newDeployment(foo).WithUID(p.current.UID)
-	err := r.client.Apply(ctx, deployment, client.FieldOwner(kube.FieldManager), client.ForceOwnership)
+	err := r.Client.Apply(ctx, deployment, client.FieldOwner(kube.FieldManager), client.ForceOwnership)
 	if err != nil {
 		return kube.Named(err, "apply", "Deployment", foo.Namespace, p.current.Name)
 	}
@@ -71,7 +71,7 @@ func (r *Reconciler) repair(ctx context.Context, foo *v1alpha1.Foo, p plan) erro
 	}
 	reason, message := applyEvent(foo, p)
 	log.FromContext(ctx).Info(message, "Deployment", p.current.Name, "differed", p.differs)
-	r.events.Normal(foo, reason, "ApplyDeployment", message)
+	r.Events.Normal(foo, reason, "ApplyDeployment", message)
 	return nil
 }
 
@@ -94,7 +94,7 @@ func applyEvent(foo *v1alpha1.Foo, p plan) (reason, message string) {
 func (r *Reconciler) removeRenamed(ctx context.Context, foo *v1alpha1.Foo, renamed []*appsv1.Deployment) error {
 	var now v1alpha1.Foo
 	isOutdated := func() bool { return now.Generation != foo.Generation || !now.DeletionTimestamp.IsZero() }
-	if err := kube.CheckLive(ctx, r.live, "Foo", foo, &now, isOutdated); err != nil {
+	if err := kube.CheckLive(ctx, r.Live, "Foo", foo, &now, isOutdated); err != nil {
 		return err
 	}
 	for _, deployment := range renamed {
@@ -106,11 +106,11 @@ func (r *Reconciler) removeRenamed(ctx context.Context, foo *v1alpha1.Foo, renam
 }
 
 func (r *Reconciler) remove(ctx context.Context, foo *v1alpha1.Foo, deployment *appsv1.Deployment, why string) error {
-	if err := kube.Delete(ctx, r.client, deployment); err != nil {
+	if err := kube.Delete(ctx, r.Client, deployment); err != nil {
 		return kube.Named(err, "delete", "Deployment", deployment.Namespace, deployment.Name)
 	}
 	log.FromContext(ctx).Info("Deleted Deployment", "Deployment", deployment.Name, "why", why)
-	r.events.Normal(foo, v1alpha1.ReasonDeploymentDeleted, "DeleteDeployment",
+	r.Events.Normal(foo, v1alpha1.ReasonDeploymentDeleted, "DeleteDeployment",
 		fmt.Sprintf("Deleted Deployment %q: %s", deployment.Name, why))
 	return nil
 }

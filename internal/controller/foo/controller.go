@@ -8,8 +8,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -26,32 +24,14 @@ const Name = "foo"
 var kind = v1alpha1.SchemeGroupVersion.WithKind("Foo")
 
 // Reconciler reconciles the Deployment of a Foo.
-type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-}
-
-// NewReconciler returns a Reconciler. It reads through c, a cache with the indexes of
-// Indexes, and through live where a stale read could do harm.
-func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c,
-		live:   live,
-		status: kube.NewStatusWriter(kind.Kind, c, clock),
-		events: kube.NewRecorder(kind, recorder),
-		clock:  clock,
-	}
-}
+type Reconciler struct{ kube.Base }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{kube.BaseOf(mgr, kind, Name)}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Foo{}).
 		Watches(&appsv1.Deployment{}, watchDeployments(mgr.GetClient()))
@@ -75,7 +55,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, foo *v1alpha1.Foo) (reconcil
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := decide(foo, seen, r.clock.Now())
+	plan := decide(foo, seen, r.Clock.Now())
 	kube.LogAction(ctx, plan.action)
 	actErr := r.act(ctx, foo, plan)
 	status := summarize(foo, seen, plan, actErr)
@@ -96,21 +76,21 @@ type observation struct {
 func (r *Reconciler) observe(ctx context.Context, foo *v1alpha1.Foo) (observation, error) {
 	var seen observation
 	var owned appsv1.DeploymentList
-	err := r.client.List(ctx, &owned, client.InNamespace(foo.Namespace),
+	err := r.Client.List(ctx, &owned, client.InNamespace(foo.Namespace),
 		client.MatchingFields{deploymentOwner: string(foo.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return seen, fmt.Errorf("list the Deployments of Foo %s/%s: %w", foo.Namespace, foo.Name, err)
 	}
 	seen.owned = owned.Items
 	if current := seen.find(foo.Spec.DeploymentName); current != nil {
-		if due, _ := podCheck(foo, current, r.clock.Now()); due {
+		if due, _ := podCheck(foo, current, r.Clock.Now()); due {
 			seen.podProblem, err = r.observePods(ctx, foo)
 		}
 		return seen, err
 	}
 	var named appsv1.Deployment
 	key := client.ObjectKey{Namespace: foo.Namespace, Name: foo.Spec.DeploymentName}
-	if err := r.client.Get(ctx, key, &named); err != nil {
+	if err := r.Client.Get(ctx, key, &named); err != nil {
 		return seen, kube.Named(client.IgnoreNotFound(err), "get", "Deployment", key.Namespace, key.Name)
 	}
 	if metav1.IsControlledBy(&named, foo) {
@@ -129,7 +109,7 @@ const maxPods = 20
 func (r *Reconciler) observePods(ctx context.Context, foo *v1alpha1.Foo) (problem string, err error) {
 	var pods corev1.PodList
 	// From the API server: a cache would keep all Pods of the cluster for this.
-	if err := r.live.List(ctx, &pods, client.InNamespace(foo.Namespace), client.MatchingLabels(newSelector(foo)), client.Limit(maxPods)); err != nil {
+	if err := r.Live.List(ctx, &pods, client.InNamespace(foo.Namespace), client.MatchingLabels(newSelector(foo)), client.Limit(maxPods)); err != nil {
 		return "", fmt.Errorf("list the Pods of Foo %s/%s: %w", foo.Namespace, foo.Name, err)
 	}
 	for i := range pods.Items {

@@ -136,9 +136,9 @@ func (r *Reconciler) finish(ctx context.Context, foo *v1alpha1.Foo, status v1alp
 	}
 	after := foo.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, foo, after, outcome)
+	written, result, err := r.Status.Finish(ctx, foo, after, outcome)
 	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == v1alpha1.ReasonRolloutStuck || is.Reason == v1alpha1.ReasonDeploymentWriteFailed) {
-		r.events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
+		r.Events.Warning(foo, is.Reason, "ApplyDeployment", is.Message)
 	}
 	return result, err
 }

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
@@ -38,7 +39,7 @@ func startWorld(t *testing.T, api stories.API) *world {
 		Cached: []client.ObjectList{&appsv1.DeploymentList{}, &v1alpha1.FooList{}},
 	})}
 	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.Foo] {
-		w.Reconciler = NewReconciler(cached, live, w.Recorder, w.Clock)
+		w.Reconciler = &Reconciler{kube.NewBase(kind, cached, live, w.Recorder, w.Clock)}
 		return w.Reconciler
 	}
 	w.Restart()

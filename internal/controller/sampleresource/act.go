@@ -27,7 +27,7 @@ func (r *Reconciler) act(ctx context.Context, sample *samplev1.SampleResource, p
 		err = r.changeImage(ctx, sample, p.pod)
 	case replace:
 		if err = r.remove(ctx, p.pod, "it failed"); err == nil {
-			r.events.Normal(sample, samplev1.ReasonPodReplaced, "DeletePod", fmt.Sprintf("Deleted the failed Pod %q; a new one is created", p.pod.Name))
+			r.Events.Normal(sample, samplev1.ReasonPodReplaced, "DeletePod", fmt.Sprintf("Deleted the failed Pod %q; a new one is created", p.pod.Name))
 		}
 	}
 	for _, pod := range p.surplus {
@@ -39,18 +39,18 @@ func (r *Reconciler) act(ctx context.Context, sample *samplev1.SampleResource, p
 }
 
 func (r *Reconciler) create(ctx context.Context, sample *samplev1.SampleResource, name string) error {
-	err := r.client.Create(ctx, newPod(sample, name), client.FieldOwner(kube.FieldManager))
+	err := r.Client.Create(ctx, newPod(sample, name), client.FieldOwner(kube.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		err = kube.ClassifyAlreadyExists(ctx, r.live, corev1.SchemeGroupVersion.WithKind("Pod"), name, sample, kind.GroupKind())
+		err = kube.ClassifyAlreadyExists(ctx, r.Live, corev1.SchemeGroupVersion.WithKind("Pod"), name, sample, kind.GroupKind())
 	}
 	if err != nil {
 		return kube.Named(err, "create", "Pod", sample.Namespace, name)
 	}
-	r.status.Created()
+	r.Status.Created()
 	log.FromContext(ctx).V(1).Info("Created Pod", "Pod", name)
 	if sample.Status.ObservedGeneration > 0 {
 		// Not for the first Pod: every SampleResource has one.
-		r.events.Normal(sample, samplev1.ReasonPodCreated, "CreatePod", fmt.Sprintf("Created Pod %q", name))
+		r.Events.Normal(sample, samplev1.ReasonPodCreated, "CreatePod", fmt.Sprintf("Created Pod %q", name))
 	}
 	return nil
 }
@@ -66,19 +66,19 @@ func (r *Reconciler) changeImage(ctx context.Context, sample *samplev1.SampleRes
 	})
 	if err == nil {
 		target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
-		err = r.client.Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(kube.FieldManager))
+		err = r.Client.Patch(ctx, target, client.RawPatch(types.StrategicMergePatchType, patch), client.FieldOwner(kube.FieldManager))
 	}
 	if err != nil {
 		return kube.Named(err, "change the image of", "Pod", pod.Namespace, pod.Name)
 	}
 	log.FromContext(ctx).Info("Changed image", "Pod", pod.Name, "from", podImage(pod), "to", sample.Spec.PodImage)
-	r.events.Normal(sample, samplev1.ReasonImageChanged, "PatchPod",
+	r.Events.Normal(sample, samplev1.ReasonImageChanged, "PatchPod",
 		fmt.Sprintf("Changed the image of Pod %q from %q to %q", pod.Name, podImage(pod), sample.Spec.PodImage))
 	return nil
 }
 
 func (r *Reconciler) remove(ctx context.Context, pod *corev1.Pod, why string) error {
-	if err := kube.Delete(ctx, r.client, pod); err != nil {
+	if err := kube.Delete(ctx, r.Client, pod); err != nil {
 		return kube.Named(err, "delete", "Pod", pod.Namespace, pod.Name)
 	}
 	log.FromContext(ctx).Info("Deleted Pod", "Pod", pod.Name, "why", why)

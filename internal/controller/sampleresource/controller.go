@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -27,32 +25,14 @@ const Name = "sampleresource"
 var kind = samplev1.SchemeGroupVersion.WithKind("SampleResource")
 
 // Reconciler reconciles the Pod of a SampleResource.
-type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-}
-
-// NewReconciler returns a Reconciler. It reads through c, a cache with the indexes of
-// Indexes, and through live where a stale read could do harm.
-func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c,
-		live:   live,
-		status: kube.NewStatusWriter(kind.Kind, c, clock),
-		events: kube.NewRecorder(kind, recorder),
-		clock:  clock,
-	}
-}
+type Reconciler struct{ kube.Base }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{kube.BaseOf(mgr, kind, Name)}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&samplev1.SampleResource{}).
 		Watches(&corev1.Pod{}, watchPods(mgr.GetClient()))
@@ -75,14 +55,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := decide(sample, seen, r.clock.Now())
+	plan := decide(sample, seen, r.Clock.Now())
 	if plan.action == create && sample.Status.ObservedGeneration > 0 {
 		// The Pod no longer exists. Its failure and the time of the next attempt may be in
 		// a status that the cache does not have yet.
 		if sample, err = r.current(ctx, sample); err != nil || sample == nil {
 			return reconcile.Result{}, err
 		}
-		plan = decide(sample, seen, r.clock.Now())
+		plan = decide(sample, seen, r.Clock.Now())
 	}
 	kube.LogAction(ctx, plan.action)
 	actErr := r.act(ctx, sample, plan)
@@ -93,7 +73,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, sample *samplev1.SampleResou
 // current reads the SampleResource from the API server. It returns nil if it was deleted or is being deleted.
 func (r *Reconciler) current(ctx context.Context, cached *samplev1.SampleResource) (*samplev1.SampleResource, error) {
 	sample := &samplev1.SampleResource{}
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), sample); err != nil {
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), sample); err != nil {
 		return nil, kube.Named(client.IgnoreNotFound(err), "get", "SampleResource", cached.Namespace, cached.Name)
 	}
 	if sample.UID != cached.UID || !sample.DeletionTimestamp.IsZero() {
@@ -117,7 +97,7 @@ type observation struct {
 func (r *Reconciler) observe(ctx context.Context, sample *samplev1.SampleResource) (observation, error) {
 	var seen observation
 	var owned corev1.PodList
-	err := r.client.List(ctx, &owned, client.InNamespace(sample.Namespace),
+	err := r.Client.List(ctx, &owned, client.InNamespace(sample.Namespace),
 		client.MatchingFields{podOwner: string(sample.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return seen, fmt.Errorf("list the Pods of SampleResource %s/%s: %w", sample.Namespace, sample.Name, err)
@@ -129,7 +109,7 @@ func (r *Reconciler) observe(ctx context.Context, sample *samplev1.SampleResourc
 			continue
 		}
 		var named corev1.Pod
-		err := r.client.Get(ctx, key, &named)
+		err := r.Client.Get(ctx, key, &named)
 		switch {
 		case apierrors.IsNotFound(err):
 			seen.free = key.Name

@@ -117,9 +117,9 @@ func (r *Reconciler) finish(ctx context.Context, sample *samplev1.SampleResource
 	}
 	after := sample.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, sample, after, outcome)
+	written, result, err := r.Status.Finish(ctx, sample, after, outcome)
 	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == samplev1.ReasonPodStuck || is.Reason == samplev1.ReasonPodWriteFailed) {
-		r.events.Warning(sample, is.Reason, "CreatePod", is.Message)
+		r.Events.Warning(sample, is.Reason, "CreatePod", is.Message)
 	}
 	return result, err
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
@@ -50,7 +51,7 @@ func newEmptyWorld(t *testing.T, api stories.API) *world {
 		Pause: 2 * time.Second,
 	})}
 	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*samplev1.SampleResource] {
-		w.Reconciler = NewReconciler(cached, live, w.Recorder, w.Clock)
+		w.Reconciler = &Reconciler{kube.NewBase(kind, cached, live, w.Recorder, w.Clock)}
 		return w.Reconciler
 	}
 	w.Restart()

@@ -178,7 +178,7 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 // claimed for this host: a server created for a stale cached object would be an orphan.
 func (r *Reconciler) confirmStillWanted(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation) error {
 	var now v1alpha1.VirtualMachine
-	return kube.CheckLive(ctx, r.live, kind.Kind, vm, &now, func() bool {
+	return kube.CheckLive(ctx, r.Live, kind.Kind, vm, &now, func() bool {
 		_, err := driverOf(&now, observed.name)
 		return err != nil || !isClaimed(&now, observed) || !now.DeletionTimestamp.IsZero()
 	})
@@ -192,7 +192,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if err := observed.driver.Delete(ctx, observed.id, options); err != nil {
 		return err
 	}
-	if err := kube.RemoveFinalizer(ctx, r.client, vm, observed.name+finalizerSuffix); err != nil {
+	if err := kube.RemoveFinalizer(ctx, r.Client, vm, observed.name+finalizerSuffix); err != nil {
 		return err
 	}
 	r.probers.forget(vm.UID)
@@ -203,7 +203,7 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	delete(r.booting, vm.UID)
 	delete(r.created, vm.UID)
 	r.mu.Unlock()
-	deleteSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(vm.DeletionTimestamp.Time, r.clock.Now()))
+	deleteSeconds.WithLabelValues(observed.name).Observe(kube.Seconds(vm.DeletionTimestamp.Time, r.Clock.Now()))
 	log.FromContext(ctx).Info("Deleted machine", "driver", observed.name)
 	return nil
 }
@@ -213,6 +213,6 @@ func (r *Reconciler) recordFirst(times map[types.UID]time.Time, vm *v1alpha1.Vir
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, found := times[vm.UID]; !found {
-		times[vm.UID] = r.clock.Now()
+		times[vm.UID] = r.Clock.Now()
 	}
 }

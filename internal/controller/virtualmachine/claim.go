@@ -134,5 +134,5 @@ func (r *Reconciler) claim(ctx context.Context, vm *v1alpha1.VirtualMachine, obs
 	if len(finalizersOf(vm)) > 0 {
 		return nil
 	}
-	return kube.AddFinalizer(ctx, r.client, vm, observed.name+finalizerSuffix)
+	return kube.AddFinalizer(ctx, r.Client, vm, observed.name+finalizerSuffix)
 }

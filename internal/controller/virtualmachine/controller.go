@@ -14,10 +14,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -42,12 +40,8 @@ var kind = v1alpha1.SchemeGroupVersion.WithKind("VirtualMachine")
 
 // Reconciler reconciles the server of a VirtualMachine with its spec.
 type Reconciler struct {
-	client  client.Client
-	live    client.Reader
+	kube.Base
 	drivers *Drivers
-	status  *kube.StatusWriter
-	events  *kube.Recorder
-	clock   clock.PassiveClock
 	cluster *kube.ClusterIdentity
 
 	mu    sync.Mutex
@@ -63,17 +57,12 @@ type Reconciler struct {
 	probers *probers
 }
 
-// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the
-// API server, where a stale read could do harm.
-func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, recorder events.EventRecorder, clock clock.WithTicker) *Reconciler {
+// NewReconciler returns a Reconciler. The clock is that of probes.
+func NewReconciler(base kube.Base, drivers *Drivers, clock clock.WithTicker) *Reconciler {
 	return &Reconciler{
-		client:  c,
-		live:    live,
+		Base:    base,
 		drivers: drivers,
-		status:  kube.NewStatusWriter(kind.Kind, c, clock),
-		events:  kube.NewRecorder(kind, recorder),
-		clock:   clock,
-		cluster: kube.NewClusterIdentity(live),
+		cluster: kube.NewClusterIdentity(base.Live),
 		stops:   map[types.UID]time.Time{},
 		sleeps:  map[types.UID]time.Time{},
 		wakes:   map[types.UID]time.Time{},
@@ -86,7 +75,7 @@ func NewReconciler(c client.Client, live client.Reader, drivers *Drivers, record
 // Add adds the controller to a manager. The caller closes drivers after the manager has stopped.
 // It also adds the controllers of VirtualDisks, VirtualMachineSnapshots and VirtualMachineSets. With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
 func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images bool) error {
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), drivers, mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := NewReconciler(kube.BaseOf(mgr, kind, Name), drivers, clock.RealClock{})
 	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
 		return fmt.Errorf("add the orphan collector of controller %s: %w", Name, err)
 	}
@@ -132,7 +121,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, vm *v1alpha1.VirtualMachine)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := decide(vm, observed, r.clock.Now())
+	plan := decide(vm, observed, r.Clock.Now())
 	kube.LogAction(ctx, plan.action)
 	if plan.action == released {
 		return reconcile.Result{}, nil

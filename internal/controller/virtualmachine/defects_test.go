@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -177,7 +178,7 @@ func TestDefectNoDeadlines(t *testing.T) {
 	w.create()
 	driver := &deadlines{Driver: w.backend}
 	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return driver, nil }}, w.Clock)
-	w.Reconciler = NewReconciler(w.Client, w.Client, w.drivers, w.Recorder, w.Clock)
+	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers, w.Clock)
 	w.reconcileUntilStable()
 	w.Delete()
 	w.reconcileUntilStable()

@@ -63,12 +63,12 @@ func TestOrphansAreKeptInDoubt(t *testing.T) {
 			w.Do(w.backend.Create(t.Context(), backend.Machine{
 				Identity: backend.Identity{UID: "gone", Namespace: w.Namespace, Name: "gone", Cluster: cluster},
 			}))
-			w.live = interceptor.NewClient(w.Client, funcs)
+			w.Live = interceptor.NewClient(w.Client, funcs)
 			w.collectOrphans(t.Context())
 			if there, told := w.backend.UIDs(), w.events(); len(there) != 1 || len(told) != 0 {
 				t.Errorf("there are the servers %v, want one; events: %v", there, told)
 			}
-			w.live = w.Client
+			w.Live = w.Client
 			w.collectOrphans(t.Context())
 			if there := w.backend.UIDs(); len(there) != 0 {
 				t.Errorf("the servers %v are left after the doubt was resolved", there)

@@ -94,6 +94,6 @@ func summarizeDisks(server *backend.Server) metav1.Condition {
 func (r *Reconciler) recordDiskEvent(before, after *v1alpha1.VirtualMachine) {
 	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, v1alpha1.ConditionDisksReady)
 	if was.Reason != is.Reason && is.Reason == v1alpha1.ReasonDiskFailed {
-		r.events.Warning(after, is.Reason, "ChangeDisks", is.Message)
+		r.Events.Warning(after, is.Reason, "ChangeDisks", is.Message)
 	}
 }

@@ -45,11 +45,11 @@ func (r *Reconciler) finish(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if !equality.Semantic.DeepEqual(vm.Status, status) {
 		after.Status.LastUpdateTime = ptr.To(metav1.NewTime(p.now).Rfc3339Copy())
 	}
-	written, result, err := r.status.Finish(ctx, vm, after, outcome)
+	written, result, err := r.Status.Finish(ctx, vm, after, outcome)
 	if written {
 		r.recordEvents(vm, observed, p, was, is)
 		if power != nil {
-			r.events.Normal(vm, power.reason, power.action, power.message)
+			r.Events.Normal(vm, power.reason, power.action, power.message)
 		}
 		r.recordSynchronizedEvent(vm, after)
 		r.recordDiskEvent(vm, after)
@@ -94,7 +94,7 @@ func (r *Reconciler) recordSynchronizedEvent(before, after *v1alpha1.VirtualMach
 	was, is := kube.ConditionTransition(before.Status.Conditions, after.Status.Conditions, v1alpha1.ConditionSynchronized)
 	_, ready := kube.ConditionTransition(nil, after.Status.Conditions, v1alpha1.ConditionReady)
 	if is.Status == metav1.ConditionFalse && was.Reason != is.Reason && ready.Reason != is.Reason {
-		r.events.Warning(after, is.Reason, "ChangeServer", is.Message)
+		r.Events.Warning(after, is.Reason, "ChangeServer", is.Message)
 	}
 }
 
@@ -127,16 +127,16 @@ func needsAttention(reason string) bool {
 func (r *Reconciler) recordEvents(vm *v1alpha1.VirtualMachine, observed observation, p plan, was, is metav1.Condition) {
 	switch {
 	case vm.Status.Server != nil && (p.action == create || p.action == claim && observed.server == nil):
-		r.events.Warning(vm, v1alpha1.ReasonServerLost, "CreateServer",
+		r.Events.Warning(vm, v1alpha1.ReasonServerLost, "CreateServer",
 			"The driver "+observed.name+" does not have the machine "+vm.Status.Server.ID+" any more; Keelson creates a new one, with a new disk")
 	case p.action == recordEnd && observed.server.Ended.Cause == backend.CauseMemoryLost:
-		r.events.Warning(vm, v1alpha1.ReasonMemoryLost, "StartServer", is.Message)
+		r.Events.Warning(vm, v1alpha1.ReasonMemoryLost, "StartServer", is.Message)
 	case p.action == recordEnd && endedRun(observed.server.Ended):
-		r.events.Warning(vm, v1alpha1.ReasonServerRestarted, "StartServer", is.Message)
+		r.Events.Warning(vm, v1alpha1.ReasonServerRestarted, "StartServer", is.Message)
 	case p.action == recordRestart:
-		r.events.Normal(vm, v1alpha1.ReasonRestartRequested, "StopServer", is.Message)
+		r.Events.Normal(vm, v1alpha1.ReasonRestartRequested, "StopServer", is.Message)
 	case isNews(was, is):
-		r.events.Warning(vm, is.Reason, "Observe", is.Message)
+		r.Events.Warning(vm, is.Reason, "Observe", is.Message)
 	}
 	if is.Reason == v1alpha1.ReasonGuestReset && isNews(was, is) {
 		guestResets.WithLabelValues(observed.name).Inc()

@@ -22,7 +22,7 @@ func (r *Reconciler) resolveImage(ctx context.Context, given *v1alpha1.Image, dr
 	if given == nil || given.Name == "" {
 		return given, nil
 	}
-	return image.Resolve(ctx, r.live, given.Name, driver)
+	return image.Resolve(ctx, r.Live, given.Name, driver)
 }
 
 // watchImages enqueues the machines that wait for an image.

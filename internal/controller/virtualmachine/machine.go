@@ -133,7 +133,7 @@ func (r *Reconciler) inlineOrSecret(ctx context.Context, namespace, inline strin
 		return inline, nil
 	}
 	var secret corev1.Secret
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: from.Name}, &secret)
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: from.Name}, &secret)
 	if apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("%w: there is no Secret %q in namespace %s; create it", errSecretMissing, from.Name, namespace)
 	}

@@ -302,7 +302,7 @@ func (r *Reconciler) recordCreated(before, after *v1alpha1.VirtualMachine) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, found := r.created[after.UID]; !found {
-		r.created[after.UID] = r.clock.Now()
+		r.created[after.UID] = r.Clock.Now()
 	}
 }
 
@@ -313,7 +313,7 @@ func isAsleep(vm *v1alpha1.VirtualMachine) bool {
 
 // recordDurations observes the metrics of durations.
 func (r *Reconciler) recordDurations(before, after *v1alpha1.VirtualMachine, observed observation) {
-	now := r.clock.Now()
+	now := r.Clock.Now()
 	age := kube.Seconds(after.CreationTimestamp.Time, now)
 	r.mu.Lock()
 	if becameTrue(before, after, v1alpha1.ConditionCreated) {

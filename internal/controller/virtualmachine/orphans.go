@@ -96,7 +96,7 @@ func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, clust
 	}
 	key := client.ObjectKey{Namespace: server.Namespace, Name: server.Name}
 	var vm v1alpha1.VirtualMachine
-	switch err := r.client.Get(ctx, key, &vm); {
+	switch err := r.Client.Get(ctx, key, &vm); {
 	case err == nil && vm.UID == server.UID:
 		return false, nil
 	case client.IgnoreNotFound(err) != nil:
@@ -104,7 +104,7 @@ func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, clust
 	}
 	var vms v1alpha1.VirtualMachineList
 	named := client.MatchingFields{"metadata.name": key.Name}
-	if err := r.live.List(ctx, &vms, client.InNamespace(key.Namespace), named); err != nil {
+	if err := r.Live.List(ctx, &vms, client.InNamespace(key.Namespace), named); err != nil {
 		return false, fmt.Errorf("list VirtualMachine %s: %w", key, err)
 	}
 	return !slices.ContainsFunc(vms.Items, func(vm v1alpha1.VirtualMachine) bool { return vm.UID == server.UID }), nil
@@ -113,7 +113,7 @@ func (r *Reconciler) isOrphan(ctx context.Context, server *backend.Server, clust
 // checkCluster fails unless the API server still belongs to cluster: another cluster may use
 // the same address now. Callers call it after the reads that depend on it.
 func (r *Reconciler) checkCluster(ctx context.Context, cluster types.UID) error {
-	now, err := kube.ClusterUID(ctx, r.live)
+	now, err := kube.ClusterUID(ctx, r.Live)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (r *Reconciler) deleteOrphan(ctx context.Context, driver Driver, server *ba
 	note := fmt.Sprintf("Deleting the machine %s of driver %s, because its VirtualMachine is gone; its disks are kept", server.ID, driver.Name())
 	log.FromContext(ctx).WithName(Name).Info("Deleting an orphaned machine", "driver", driver.Name(),
 		"server", server.ID, "VirtualMachine", client.ObjectKeyFromObject(about))
-	r.events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
+	r.Events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
 	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true, KeepAll: true})
 	if isInProgress(err) {
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/fake"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 const (
@@ -371,7 +372,7 @@ func TestMissingDriverKeepsWhatItHas(t *testing.T) {
 	w.createReady()
 	vm := w.Object()
 	w.drivers = NewDrivers([]string{"other"}, nil, w.Clock)
-	w.Reconciler = NewReconciler(w.Client, w.Client, w.drivers, w.Recorder, w.Clock)
+	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers, w.Clock)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isFalse, v1alpha1.ReasonDriverMissing)
 	w.Delete()

@@ -85,7 +85,7 @@ func (r *Reconciler) observeRestore(ctx context.Context, vm *v1alpha1.VirtualMac
 	observed.restore.unusable, observed.restore.previous = restore.Unusable, restore.Previous
 	wakes := vm.Spec.Action != v1alpha1.ActionStopped
 	observed.restore.memory = wakes && named != nil && named.Status.MemorySize != nil && (observed.server.IsOn() || observed.server.State == backend.StateAsleep)
-	if restore.IsDue(r.clock.Now()) {
+	if restore.IsDue(r.Clock.Now()) {
 		observed.restore.request = &backend.Restore{
 			Token:    restore.Token(),
 			Snapshot: backend.SnapshotIdentity{UID: named.UID, Namespace: named.Namespace, Name: named.Name},
@@ -201,8 +201,8 @@ func (r *Reconciler) recordRestoreEvent(vm, after *v1alpha1.VirtualMachine) {
 	switch {
 	case was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration:
 	case is.Status == metav1.ConditionTrue && was.Status != is.Status:
-		r.events.Normal(vm, is.Reason, "Restore", is.Message)
+		r.Events.Normal(vm, is.Reason, "Restore", is.Message)
 	case is.Reason == v1alpha1.ReasonRestoreFailed, is.Reason == v1alpha1.ReasonSnapshotNotAvailable:
-		r.events.Warning(vm, is.Reason, "Restore", is.Message)
+		r.Events.Warning(vm, is.Reason, "Restore", is.Message)
 	}
 }

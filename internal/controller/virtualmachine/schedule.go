@@ -67,11 +67,11 @@ func newSchedule(vm *v1alpha1.VirtualMachine, observed observation) snapshots.Of
 // scheduled returns the VirtualMachineSnapshots of the schedule of a machine.
 func (r *Reconciler) scheduled(vm *v1alpha1.VirtualMachine, observed observation) snapshots.Store[*v1alpha1.VirtualMachineSnapshot] {
 	return snapshots.Store[*v1alpha1.VirtualMachineSnapshot]{
-		Client: r.client, Live: r.live, Kind: "VirtualMachineSnapshot", By: v1alpha1.LabelScheduledBy,
+		Client: r.Client, Live: r.Live, Kind: "VirtualMachineSnapshot", By: v1alpha1.LabelScheduledBy,
 		Empty: func() *v1alpha1.VirtualMachineSnapshot { return &v1alpha1.VirtualMachineSnapshot{} },
 		List: func(ctx context.Context, options ...client.ListOption) (all []*v1alpha1.VirtualMachineSnapshot, err error) {
 			var list v1alpha1.VirtualMachineSnapshotList
-			err = r.client.List(ctx, &list, options...)
+			err = r.Client.List(ctx, &list, options...)
 			for i := range list.Items {
 				all = append(all, &list.Items[i])
 			}
@@ -87,7 +87,7 @@ func (r *Reconciler) scheduled(vm *v1alpha1.VirtualMachine, observed observation
 			if !ok {
 				return false, nil
 			}
-			machines, err := listUsers(ctx, r.client, s)
+			machines, err := listUsers(ctx, r.Client, s)
 			return slices.ContainsFunc(machines, func(m v1alpha1.VirtualMachine) bool { return needsSnapshot(&m, s) }), err
 		},
 	}

@@ -208,6 +208,6 @@ func (r *Reconciler) recordServiceEvent(before, after *v1alpha1.VirtualMachine) 
 	switch {
 	case was.Reason == is.Reason:
 	case is.Reason == v1alpha1.ReasonErrResourceExists, is.Reason == v1alpha1.ReasonServiceUnreachable, is.Reason == v1alpha1.ReasonServiceWriteFailed:
-		r.events.Warning(after, is.Reason, "KeepService", is.Message)
+		r.Events.Warning(after, is.Reason, "KeepService", is.Message)
 	}
 }

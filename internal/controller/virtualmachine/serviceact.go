@@ -39,13 +39,13 @@ func (s serviceObjects) ownedBy(vm *v1alpha1.VirtualMachine) []client.Object {
 func (r *Reconciler) observeService(ctx context.Context, vm *v1alpha1.VirtualMachine, observed *observation) error {
 	key := client.ObjectKeyFromObject(vm)
 	service, slice := &corev1.Service{}, &discoveryv1.EndpointSlice{}
-	switch err := r.client.Get(ctx, key, service, client.UnsafeDisableDeepCopy); {
+	switch err := r.Client.Get(ctx, key, service, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		observed.service.service = service
 	case !apierrors.IsNotFound(err):
 		return kube.Named(err, "get", "Service", vm.Namespace, vm.Name)
 	}
-	switch err := r.client.Get(ctx, key, slice, client.UnsafeDisableDeepCopy); {
+	switch err := r.Client.Get(ctx, key, slice, client.UnsafeDisableDeepCopy); {
 	case err == nil:
 		observed.service.slice = slice
 	case !apierrors.IsNotFound(err):
@@ -61,7 +61,7 @@ func (r *Reconciler) actOnService(ctx context.Context, vm *v1alpha1.VirtualMachi
 		var taken *takenError
 		if errors.As(err, &taken) && seen.slice != nil && metav1.IsControlledBy(seen.slice, vm) {
 			// The Service of somebody else must not lead to this machine.
-			err = errors.Join(err, kube.Delete(ctx, r.client, seen.slice))
+			err = errors.Join(err, kube.Delete(ctx, r.Client, seen.slice))
 		}
 		if err != nil {
 			return err
@@ -69,7 +69,7 @@ func (r *Reconciler) actOnService(ctx context.Context, vm *v1alpha1.VirtualMachi
 	}
 	for i := range plan.remove {
 		object := plan.remove[len(plan.remove)-1-i]
-		if err := kube.Delete(ctx, r.client, object); err != nil {
+		if err := kube.Delete(ctx, r.Client, object); err != nil {
 			return kube.Named(err, "delete", kindOf(object), object.GetNamespace(), object.GetName())
 		}
 		log.FromContext(ctx).Info("Deleted "+kindOf(object), "name", object.GetName())
@@ -81,13 +81,13 @@ func (r *Reconciler) actOnService(ctx context.Context, vm *v1alpha1.VirtualMachi
 func (r *Reconciler) writeService(ctx context.Context, vm *v1alpha1.VirtualMachine, seen serviceObjects, wanted client.Object) error {
 	present := seen.like(wanted)
 	if present == nil {
-		err := r.client.Create(ctx, wanted, client.FieldOwner(kube.FieldManager))
+		err := r.Client.Create(ctx, wanted, client.FieldOwner(kube.FieldManager))
 		if !apierrors.IsAlreadyExists(err) {
 			return kube.Named(err, "create", kindOf(wanted), vm.Namespace, vm.Name)
 		}
 		// The cache is behind, or the object has not our label.
 		present = emptyLike(wanted)
-		if err := r.live.Get(ctx, client.ObjectKeyFromObject(vm), present); err != nil {
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(vm), present); err != nil {
 			return kube.Named(err, "get", kindOf(wanted), vm.Namespace, vm.Name)
 		}
 	}
@@ -101,7 +101,7 @@ func (r *Reconciler) writeService(ctx context.Context, vm *v1alpha1.VirtualMachi
 	adopt(changed, wanted)
 	// The version is a precondition, and with it the owner.
 	patch := client.MergeFromWithOptions(present, client.MergeFromWithOptimisticLock{})
-	err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
+	err := r.Client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
 	return kube.Named(err, "patch", kindOf(wanted), vm.Namespace, vm.Name)
 }
 

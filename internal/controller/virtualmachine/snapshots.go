@@ -45,7 +45,7 @@ func (r *Reconciler) resolveSnapshot(ctx context.Context, vm *v1alpha1.VirtualMa
 func (r *Reconciler) readySnapshot(ctx context.Context, key client.ObjectKey, namespace string) (*v1alpha1.VirtualMachineSnapshot, error) {
 	var named v1alpha1.VirtualMachineSnapshot
 	name, isForeign := key.Name, key.Namespace != namespace
-	err := r.live.Get(ctx, key, &named)
+	err := r.Live.Get(ctx, key, &named)
 	switch {
 	case isForeign && (apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || err == nil && !isAllowed(&named, namespace)):
 		// The same text in all cases: whoever may not use a snapshot does not learn whether it exists.

@@ -18,26 +18,26 @@ const takeTimeout = 10 * time.Minute
 func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, seen *observation, p plan) error {
 	switch p.action {
 	case claim:
-		return kube.AddFinalizer(ctx, r.client, s, v1alpha1.SnapshotFinalizer)
+		return kube.AddFinalizer(ctx, r.Client, s, v1alpha1.SnapshotFinalizer)
 	case take:
 		if err := r.checkLive(ctx, s); err != nil {
 			return err
 		}
 		ctx, cancel := context.WithTimeout(ctx, takeTimeout)
 		defer cancel()
-		began := r.clock.Now()
+		began := r.Clock.Now()
 		taken, err := r.store.TakeSnapshot(ctx, s.UID, Source{Name: seen.cluster.Name, UID: seen.cluster.UID})
 		if err != nil {
 			return fmt.Errorf("take a snapshot of the Cluster %s: %w", s.Spec.ClusterName, err)
 		}
 		seen.taken = taken
-		log.FromContext(ctx).Info("Took a snapshot", "Cluster", taken.Cluster, "revision", taken.Revision, "bytes", taken.Size, "took", r.clock.Since(began).String())
+		log.FromContext(ctx).Info("Took a snapshot", "Cluster", taken.Cluster, "revision", taken.Revision, "bytes", taken.Size, "took", r.Clock.Since(began).String())
 	case remove:
 		if err := r.store.RemoveSnapshot(s.UID); err != nil {
 			return fmt.Errorf("remove the files of the snapshot: %w", err)
 		}
 		log.FromContext(ctx).Info("Deleted the snapshot")
-		return kube.RemoveFinalizer(ctx, r.client, s, v1alpha1.SnapshotFinalizer)
+		return kube.RemoveFinalizer(ctx, r.Client, s, v1alpha1.SnapshotFinalizer)
 	}
 	return nil
 }
@@ -46,5 +46,5 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, seen 
 // would be left over.
 func (r *Reconciler) checkLive(ctx context.Context, s *v1alpha1.ClusterSnapshot) error {
 	var now v1alpha1.ClusterSnapshot
-	return kube.CheckLive(ctx, r.live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() || now.Status.TakenAt != nil })
+	return kube.CheckLive(ctx, r.Live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() || now.Status.TakenAt != nil })
 }

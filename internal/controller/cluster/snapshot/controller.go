@@ -9,8 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -64,26 +62,13 @@ type Snapshot struct {
 
 // Reconciler reconciles ClusterSnapshots.
 type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	store  Store
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-}
-
-// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
-// could do harm.
-func NewReconciler(c client.Client, live client.Reader, store Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c, live: live, store: store, clock: clock,
-		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
-	}
+	kube.Base
+	store Store
 }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{kube.BaseOf(mgr, kind, Name), store}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ClusterSnapshot{}).
 		Watches(&v1alpha1.Cluster{}, handler.EnqueueRequestsFromMapFunc(r.waitingFor))
@@ -97,7 +82,7 @@ func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
 // waitingFor returns the ClusterSnapshots of a Cluster that are not taken yet.
 func (r *Reconciler) waitingFor(ctx context.Context, cluster client.Object) []reconcile.Request {
 	var snapshots v1alpha1.ClusterSnapshotList
-	if err := r.client.List(ctx, &snapshots); err != nil {
+	if err := r.Client.List(ctx, &snapshots); err != nil {
 		return nil // they look again after a pause
 	}
 	var requests []reconcile.Request
@@ -120,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, s *v1alpha1.ClusterSnapshot)
 	if err != nil {
 		return kube.ResultForTransient(err)
 	}
-	plan := decide(s, seen, r.clock.Now())
+	plan := decide(s, seen, r.Clock.Now())
 	kube.LogAction(ctx, plan.action)
 	if plan.action == released {
 		return reconcile.Result{}, nil
@@ -148,7 +133,7 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.ClusterSnapshot) (
 		return seen, nil
 	}
 	var cluster v1alpha1.Cluster
-	switch err := r.client.Get(ctx, client.ObjectKey{Name: s.Spec.ClusterName}, &cluster); {
+	switch err := r.Client.Get(ctx, client.ObjectKey{Name: s.Spec.ClusterName}, &cluster); {
 	case err == nil:
 		seen.cluster = &cluster
 	case client.IgnoreNotFound(err) != nil:

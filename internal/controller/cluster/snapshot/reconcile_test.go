@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
@@ -71,7 +72,7 @@ func newFixture(t *testing.T) *fixture {
 		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), name: env.Namespace(t),
 		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100),
 	}
-	f.Reconciler = NewReconciler(f.client, f.client, &f.store, f.recorder, f.clock)
+	f.Reconciler = &Reconciler{kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
 	f.do(f.client.Create(t.Context(), &v1alpha1.ClusterSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: f.name},
 	}))
@@ -221,13 +222,13 @@ func TestKilledBetweenWrites(t *testing.T) {
 	f.setReady(f.createCluster(v1alpha1.ClusterSpec{}), v1alpha1.ReasonAvailable)
 	for write := 1; write <= 3; write++ {
 		failing, _ := harness.OnWrite(f.client, write, harness.Before, func() error { return errors.New("killed") })
-		f.Reconciler = NewReconciler(failing, f.client, &f.store, f.recorder, f.clock)
+		f.Reconciler = &Reconciler{kube.NewBase(kind, failing, f.client, f.recorder, f.clock), &f.store}
 		_, _ = f.Reconcile(t.Context(), f.snapshot()) // it may be killed
 		if s := f.snapshot(); len(f.store.calls) > 0 && !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) {
 			t.Fatal("files without a finalizer")
 		}
 	}
-	f.Reconciler = NewReconciler(f.client, f.client, &f.store, f.recorder, f.clock)
+	f.Reconciler = &Reconciler{kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 	if diff := cmp.Diff([]string{"take"}, f.store.calls); diff != "" {
 		t.Errorf("calls of the store (-want +got):\n%s", diff)

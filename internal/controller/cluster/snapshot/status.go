@@ -87,16 +87,16 @@ func (r *Reconciler) finish(ctx context.Context, s *v1alpha1.ClusterSnapshot, st
 	}
 	after := s.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, s, after, outcome)
+	written, result, err := r.Status.Finish(ctx, s, after, outcome)
 	if !written || was.Reason == is.Reason {
 		return result, err
 	}
 	switch is.Reason {
 	case v1alpha1.ReasonSnapshotTaken:
-		r.events.Normal(s, is.Reason, "Take", is.Message)
+		r.Events.Normal(s, is.Reason, "Take", is.Message)
 	case v1alpha1.ReasonClusterNotRunning, v1alpha1.ReasonReading:
 	default:
-		r.events.Warning(s, is.Reason, "Take", is.Message)
+		r.Events.Warning(s, is.Reason, "Take", is.Message)
 	}
 	return result, err
 }

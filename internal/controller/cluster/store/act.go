@@ -43,18 +43,18 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, p pla
 	defer cancel()
 	switch p.action {
 	case claim:
-		return kube.AddFinalizer(ctx, r.client, s, v1alpha1.StoreFinalizer)
+		return kube.AddFinalizer(ctx, r.Client, s, v1alpha1.StoreFinalizer)
 	case upload, download:
 		if err := r.checkLive(ctx, s); err != nil {
 			return err
 		}
-		began, transfer, done := r.clock.Now(), r.upload, "Copied the snapshot to the store"
+		began, transfer, done := r.Clock.Now(), r.upload, "Copied the snapshot to the store"
 		if p.action == download {
 			transfer, done = r.download, "Read the snapshot from the store"
 		}
 		size, err := transfer(ctx, s)
 		if err == nil {
-			log.FromContext(ctx).Info(done, "location", p.location, "bytes", size, "took", r.clock.Since(began).String())
+			log.FromContext(ctx).Info(done, "location", p.location, "bytes", size, "took", r.Clock.Since(began).String())
 		}
 		return err
 	case remove:
@@ -67,7 +67,7 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, p pla
 // would be left over.
 func (r *Reconciler) checkLive(ctx context.Context, s *v1alpha1.ClusterSnapshot) error {
 	var now v1alpha1.ClusterSnapshot
-	return kube.CheckLive(ctx, r.live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() })
+	return kube.CheckLive(ctx, r.Live, kind.Kind, s, &now, func() bool { return !now.DeletionTimestamp.IsZero() })
 }
 
 // upload copies a snapshot to the store, and returns its size. A manager that was killed may have done so already.
@@ -174,11 +174,11 @@ func (r *Reconciler) remove(ctx context.Context, s *v1alpha1.ClusterSnapshot, p 
 		}
 		log.FromContext(ctx).Info("Deleted the copy of the snapshot", "location", p.location)
 	}
-	if err := kube.RemoveFinalizer(ctx, r.client, s, v1alpha1.StoreFinalizer); err != nil {
+	if err := kube.RemoveFinalizer(ctx, r.Client, s, v1alpha1.StoreFinalizer); err != nil {
 		return err
 	}
 	if left := s.Status.Location; left != "" && s.Spec.Stored == "" && (p.leave || left != p.location) {
-		r.events.Normal(s, v1alpha1.ReasonCopyLeft, "Delete", fmt.Sprintf("The ClusterSnapshot is deleted. Its copy is left in %s", left))
+		r.Events.Normal(s, v1alpha1.ReasonCopyLeft, "Delete", fmt.Sprintf("The ClusterSnapshot is deleted. Its copy is left in %s", left))
 	}
 	return nil
 }

@@ -8,10 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -41,29 +38,16 @@ type Files interface {
 
 // Reconciler reconciles the copies of ClusterSnapshots.
 type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	files  Files
+	kube.Base
+	files Files
 	// store is nil if the manager has none.
-	store  objectstore.Store
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-}
-
-// NewReconciler returns a Reconciler. It reads from c, which may be stale, and from live, the API server, where a stale read
-// could do harm. The store is nil if there is none.
-func NewReconciler(c client.Client, live client.Reader, files Files, store objectstore.Store, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c, live: live, files: files, store: store, clock: clock,
-		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
-	}
+	store objectstore.Store
 }
 
 // Add adds the controller to a manager. It has workers of its own: a slow store does not delay the snapshots themselves.
 func Add(mgr ctrl.Manager, options controller.Options, files Files, store objectstore.Store) error {
 	options.MaxConcurrentReconciles = workers
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), files, store, mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{kube.BaseOf(mgr, kind, Name), files, store}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.ClusterSnapshot{})
 	return setup.Controller(mgr, Name, options, watches, r)
@@ -76,7 +60,7 @@ func Add(mgr ctrl.Manager, options controller.Options, files Files, store object
 // Reconcile copies a snapshot to the store, or from there, and deletes the copy when the ClusterSnapshot is deleted.
 func (r *Reconciler) Reconcile(ctx context.Context, s *v1alpha1.ClusterSnapshot) (reconcile.Result, error) {
 	seen := r.observe(s)
-	plan := decide(s, seen, r.clock.Now())
+	plan := decide(s, seen, r.Clock.Now())
 	kube.LogAction(ctx, plan.action)
 	if plan.action == ignore {
 		return reconcile.Result{}, nil

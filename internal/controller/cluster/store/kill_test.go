@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/objectstore"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
@@ -72,7 +73,7 @@ func runHelper(encoded string) error {
 	if args.At == halfway {
 		opened = halfStore{opened}
 	}
-	r := NewReconciler(c, c, host{args.Dir}, opened, events.NewFakeRecorder(100), clock.RealClock{})
+	r := &Reconciler{kube.NewBase(kind, c, c, events.NewFakeRecorder(100), clock.RealClock{}), host{args.Dir}, opened}
 	for range 5 {
 		var s v1alpha1.ClusterSnapshot
 		if err := c.Get(context.Background(), client.ObjectKey{Name: args.Name}, &s); err != nil {

@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/objectstore"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -155,7 +156,7 @@ func (f *fixture) restart(options objectstore.Options) {
 	f.Helper()
 	store, err := options.Open()
 	f.do(err)
-	f.Reconciler = NewReconciler(f.client, f.client, f.host, store, f.recorder, f.clock)
+	f.Reconciler = &Reconciler{kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), f.host, store}
 }
 
 // create creates a ClusterSnapshot. One without a named copy is taken.
@@ -350,7 +351,7 @@ func killedBetweenWrites(f *fixture) {
 	s := f.create(f.name, "")
 	for write := 1; write <= 3; write++ {
 		failing, _ := harness.OnWrite(f.client, write, harness.Before, func() error { return errors.New("killed") })
-		f.Reconciler = NewReconciler(failing, f.client, f.host, f.store, f.recorder, f.clock)
+		f.Reconciler = &Reconciler{kube.NewBase(kind, failing, f.client, f.recorder, f.clock), f.host, f.store}
 		_, _ = f.Reconcile(f.Context(), f.get(f.name)) // it may be killed
 		if len(f.copies()) > 0 && !slices.Contains(f.get(f.name).Finalizers, v1alpha1.StoreFinalizer) {
 			f.Fatal("a copy without a finalizer")

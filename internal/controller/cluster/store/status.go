@@ -64,16 +64,16 @@ func (r *Reconciler) finish(ctx context.Context, s *v1alpha1.ClusterSnapshot, se
 	}
 	after := s.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, s, after, outcome)
+	written, result, err := r.Status.Finish(ctx, s, after, outcome)
 	if !written || was.Reason == is.Reason {
 		return result, err
 	}
 	switch is.Reason {
 	case v1alpha1.ReasonStored:
-		r.events.Normal(s, is.Reason, "Store", is.Message)
+		r.Events.Normal(s, is.Reason, "Store", is.Message)
 	case v1alpha1.ReasonWaiting:
 	default:
-		r.events.Warning(s, is.Reason, "Store", is.Message)
+		r.Events.Warning(s, is.Reason, "Store", is.Message)
 	}
 	return result, err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/setup"
 )
 
@@ -35,13 +36,18 @@ type Store interface {
 
 // Reconciler reconciles VirtualDisks.
 type Reconciler struct {
-	external.Base
-	store Store
+	kube.Base
+	store   Store
+	cluster *kube.ClusterIdentity
+}
+
+func newReconciler(base kube.Base, store Store) *Reconciler {
+	return &Reconciler{base, store, kube.NewClusterIdentity(base.Live)}
 }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
-	r := &Reconciler{external.BaseOf(mgr, kind, Name), store}
+	r := newReconciler(kube.BaseOf(mgr, kind, Name), store)
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualDisk{}).
 		WatchesRawSource(external.Changes(store.WatchDisks, func(id backend.DiskIdentity) client.ObjectKey {
@@ -77,7 +83,7 @@ type observation struct {
 // Observe implements external.Kind: it asks the driver for the state of a disk. A returned error is one of the API.
 func (r *Reconciler) Observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (observation, error) {
 	var seen observation
-	cluster, err := r.Cluster.UID(ctx)
+	cluster, err := r.cluster.UID(ctx)
 	if err != nil {
 		return seen, err
 	}

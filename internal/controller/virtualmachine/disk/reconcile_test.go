@@ -19,7 +19,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
@@ -85,7 +85,7 @@ func newFixture(t *testing.T, spec v1alpha1.VirtualDiskSpec) *fixture {
 		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), store: store{host: here},
 		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), key: client.ObjectKey{Namespace: env.Namespace(t), Name: "data"},
 	}
-	f.Reconciler = &Reconciler{external.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
+	f.Reconciler = newReconciler(kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store)
 	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name}, Spec: spec}))
 	return f
 }
@@ -227,7 +227,7 @@ func TestCloneWaits(t *testing.T) {
 func TestDiskIsOnOneHost(t *testing.T) {
 	f := newFixture(t, ofSize("1Gi"))
 	failing, reached := harness.OnWrite(f.client, 1, harness.Before, func() error { return errors.New("killed") })
-	f.Reconciler = &Reconciler{external.NewBase(kind, failing, f.client, f.recorder, f.clock), &f.store}
+	f.Reconciler = newReconciler(kube.NewBase(kind, failing, f.client, f.recorder, f.clock), &f.store)
 	for range 3 {
 		if reached() {
 			break
@@ -237,7 +237,7 @@ func TestDiskIsOnOneHost(t *testing.T) {
 	if len(f.store.calls) > 0 {
 		t.Errorf("calls before the host is recorded: %v", f.store.calls)
 	}
-	f.Reconciler = &Reconciler{external.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
+	f.Reconciler = newReconciler(kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store)
 	f.expect("DiskAvailable NotDeleting")
 	f.store.host, f.store.state = v1alpha1.Host{Driver: "qemu", ID: "other", Name: "other"}, nil
 	f.expect("OnAnotherHost NotDeleting")

@@ -148,7 +148,7 @@ type Kind[T client.Object, S any] interface {
 }
 
 // Reconcile carries out the next action for an object, and writes its status.
-func Reconcile[T client.Object, S any](ctx context.Context, base Base, kind Kind[T, S], object T) (reconcile.Result, error) {
+func Reconcile[T client.Object, S any](ctx context.Context, base kube.Base, kind Kind[T, S], object T) (reconcile.Result, error) {
 	seen, err := kind.Observe(ctx, object)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -38,7 +38,7 @@ type Store interface {
 
 // Reconciler imports VirtualMachineImages.
 type Reconciler struct {
-	external.Base
+	kube.Base
 	store Store
 }
 
@@ -62,7 +62,7 @@ func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := &Reconciler{external.BaseOf(mgr, kind, Name), store}
+	r := &Reconciler{kube.BaseOf(mgr, kind, Name), store}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineImage{}).
 		Watches(&v1alpha1.VirtualMachine{}, watchUsers()).

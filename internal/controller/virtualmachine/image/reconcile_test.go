@@ -17,7 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
@@ -70,7 +70,7 @@ func newFixture(t *testing.T) *fixture {
 		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme), Indexes...),
 		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), name: strings.ToLower(t.Name()),
 	}
-	f.Reconciler = &Reconciler{external.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
+	f.Reconciler = &Reconciler{kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
 	image := &v1alpha1.VirtualMachineImage{
 		ObjectMeta: metav1.ObjectMeta{Name: f.name},
 		Spec:       v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{URL: "http://example.com/image", Sha256: strings.Repeat("0", 64)}},
@@ -197,14 +197,14 @@ func TestImageIsReleasedBeforeItsObjectIsGone(t *testing.T) {
 	f.expect("Imported NotDeleting")
 	f.do(f.client.Delete(t.Context(), f.image()))
 	failing, reached := harness.OnWrite(f.client, 0, harness.Before, func() error { return errors.New("killed") })
-	f.Reconciler = &Reconciler{external.NewBase(kind, failing, f.client, f.recorder, f.clock), &f.store}
+	f.Reconciler = &Reconciler{kube.NewBase(kind, failing, f.client, f.recorder, f.clock), &f.store}
 	if _, err := f.Reconcile(t.Context(), f.image()); err == nil || !reached() {
 		t.Fatalf("the write did not fail: %v", err)
 	}
 	if f.image() == nil {
 		t.Fatal("the object is gone")
 	}
-	f.Reconciler = &Reconciler{external.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
+	f.Reconciler = &Reconciler{kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
 	f.expect("gone")
 	if diff := cmp.Diff([]string{"release", "release"}, f.store.calls); diff != "" {
 		t.Errorf("calls of the driver (-want +got):\n%s", diff)

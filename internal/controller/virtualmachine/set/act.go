@@ -59,7 +59,7 @@ func (e *takenError) Unwrap() error { return kube.ErrNotOwned }
 // their disks would be deleted.
 func (r *Reconciler) checkLive(ctx context.Context, set *v1alpha1.VirtualMachineSet) error {
 	var now v1alpha1.VirtualMachineSet
-	return kube.CheckLive(ctx, r.live, kind.Kind, set, &now, func() bool { return now.Generation != set.Generation || !now.DeletionTimestamp.IsZero() })
+	return kube.CheckLive(ctx, r.Live, kind.Kind, set, &now, func() bool { return now.Generation != set.Generation || !now.DeletionTimestamp.IsZero() })
 }
 
 // create creates a machine and its VirtualDisks. Disks of an earlier machine with its name are used again.
@@ -72,26 +72,26 @@ func (r *Reconciler) create(ctx context.Context, set *v1alpha1.VirtualMachineSet
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	err := r.client.Create(ctx, machine, client.FieldOwner(kube.FieldManager))
+	err := r.Client.Create(ctx, machine, client.FieldOwner(kube.FieldManager))
 	if apierrors.IsAlreadyExists(err) {
-		err = kube.ClassifyAlreadyExists(ctx, r.live, machineKind, machine.Name, set, kind.GroupKind())
+		err = kube.ClassifyAlreadyExists(ctx, r.Live, machineKind, machine.Name, set, kind.GroupKind())
 	}
 	if err != nil {
 		return kube.Named(err, "create", machineKind.Kind, machine.Namespace, machine.Name)
 	}
-	r.status.Created()
+	r.Status.Created()
 	r.tell(ctx, set, machine, v1alpha1.ReasonMachineCreated, "CreateMachine", "Created VirtualMachine %q", machine.Name)
 	return nil
 }
 
 // createDisk creates a VirtualDisk, unless there is one that stays: a machine would start without one that is being deleted.
 func (r *Reconciler) createDisk(ctx context.Context, disk *v1alpha1.VirtualDisk) error {
-	err := r.client.Create(ctx, disk, client.FieldOwner(kube.FieldManager))
+	err := r.Client.Create(ctx, disk, client.FieldOwner(kube.FieldManager))
 	if !apierrors.IsAlreadyExists(err) {
 		return kube.Named(err, "create", "VirtualDisk", disk.Namespace, disk.Name)
 	}
 	var found v1alpha1.VirtualDisk
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(disk), &found); err != nil {
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(disk), &found); err != nil {
 		return kube.Named(err, "get", "VirtualDisk", disk.Namespace, disk.Name)
 	}
 	if !found.DeletionTimestamp.IsZero() {
@@ -105,7 +105,7 @@ func (r *Reconciler) change(ctx context.Context, set *v1alpha1.VirtualMachineSet
 	if c.action == replace {
 		// Nothing is deleted for a machine that the API would reject. Otherwise it says that the name exists, or that a quota is full.
 		next := newMachine(set, c.number, p.hash)
-		if err := r.client.Create(ctx, next, client.DryRunAll, client.FieldOwner(kube.FieldManager)); apierrors.IsInvalid(err) {
+		if err := r.Client.Create(ctx, next, client.DryRunAll, client.FieldOwner(kube.FieldManager)); apierrors.IsInvalid(err) {
 			return kube.Named(err, "create", machineKind.Kind, next.Namespace, next.Name)
 		}
 		return r.remove(ctx, set, c.machine, v1alpha1.ReasonMachineReplaced, "it cannot change "+strings.Join(c.fields, ", ")+". It is created again")
@@ -122,7 +122,7 @@ func (r *Reconciler) change(ctx context.Context, set *v1alpha1.VirtualMachineSet
 		changed.Annotations = merged(changed.Annotations, map[string]string{v1alpha1.AnnotationStartedTemplateHash: p.hash})
 	}
 	patch := client.MergeFromWithOptions(c.machine, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+	if err := r.Client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager)); err != nil {
 		return kube.Named(err, "patch", machineKind.Kind, changed.Namespace, changed.Name)
 	}
 	r.tell(ctx, set, changed, reason, "ChangeMachine", message, changed.Name)
@@ -131,7 +131,7 @@ func (r *Reconciler) change(ctx context.Context, set *v1alpha1.VirtualMachineSet
 
 // remove deletes a machine. The garbage collector and the controller of VirtualMachines do the rest.
 func (r *Reconciler) remove(ctx context.Context, set *v1alpha1.VirtualMachineSet, machine *v1alpha1.VirtualMachine, reason, why string) error {
-	if err := kube.Delete(ctx, r.client, machine); err != nil {
+	if err := kube.Delete(ctx, r.Client, machine); err != nil {
 		return kube.Named(err, "delete", machineKind.Kind, machine.Namespace, machine.Name)
 	}
 	r.tell(ctx, set, machine, reason, "DeleteMachine", "Deleted VirtualMachine %q: %s", machine.Name, why)
@@ -142,5 +142,5 @@ func (r *Reconciler) remove(ctx context.Context, set *v1alpha1.VirtualMachineSet
 func (r *Reconciler) tell(ctx context.Context, set *v1alpha1.VirtualMachineSet, machine *v1alpha1.VirtualMachine, reason, doing, message string, args ...any) {
 	note := fmt.Sprintf(message, args...)
 	log.FromContext(ctx).Info(note, machineKind.Kind, machine.Name)
-	r.events.Normal(set, reason, doing, note)
+	r.Events.Normal(set, reason, doing, note)
 }

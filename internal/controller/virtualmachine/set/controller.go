@@ -6,8 +6,6 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -34,29 +32,14 @@ var (
 var Indexes = []kube.Index{{Object: &v1alpha1.VirtualMachine{}, Field: machineOwner, Keys: kube.ByController(kind.GroupKind())}}
 
 // Reconciler reconciles the VirtualMachines of a VirtualMachineSet.
-type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	status *kube.StatusWriter
-	events *kube.Recorder
-	clock  clock.PassiveClock
-}
-
-// NewReconciler returns a Reconciler. It reads through c, a cache with the indexes of Indexes, and through live, the API server,
-// where a stale read could do harm.
-func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) *Reconciler {
-	return &Reconciler{
-		client: c, live: live, clock: clock,
-		status: kube.NewStatusWriter(kind.Kind, c, clock), events: kube.NewRecorder(kind, recorder),
-	}
-}
+type Reconciler struct{ kube.Base }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options) error {
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), clock.RealClock{})
+	r := &Reconciler{kube.BaseOf(mgr, kind, Name)}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineSet{}).
 		Watches(&v1alpha1.VirtualMachine{}, watchMachines())
@@ -90,7 +73,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, set *v1alpha1.VirtualMachine
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	plan := decide(set, seen, r.clock.Now())
+	plan := decide(set, seen, r.Clock.Now())
 	kube.LogAction(ctx, plan.action())
 	actErr := r.act(ctx, set, plan)
 	status := summarize(set, seen, plan, actErr)
@@ -109,7 +92,7 @@ type observation struct {
 func (r *Reconciler) observe(ctx context.Context, set *v1alpha1.VirtualMachineSet) (observation, error) {
 	seen := observation{owned: map[int32]*v1alpha1.VirtualMachine{}, others: map[int32]*v1alpha1.VirtualMachine{}}
 	var owned v1alpha1.VirtualMachineList
-	err := r.client.List(ctx, &owned, client.InNamespace(set.Namespace), client.MatchingFields{machineOwner: string(set.UID)}, client.UnsafeDisableDeepCopy)
+	err := r.Client.List(ctx, &owned, client.InNamespace(set.Namespace), client.MatchingFields{machineOwner: string(set.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return seen, fmt.Errorf("list the VirtualMachines of VirtualMachineSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
@@ -124,7 +107,7 @@ func (r *Reconciler) observe(ctx context.Context, set *v1alpha1.VirtualMachineSe
 		}
 		var named v1alpha1.VirtualMachine
 		key := client.ObjectKey{Namespace: set.Namespace, Name: machineName(set, number)}
-		switch err := r.client.Get(ctx, key, &named); {
+		switch err := r.Client.Get(ctx, key, &named); {
 		case client.IgnoreNotFound(err) != nil:
 			return seen, kube.Named(err, "get", "VirtualMachine", key.Namespace, key.Name)
 		case err != nil: // it does not exist

@@ -135,9 +135,9 @@ func (r *Reconciler) finish(ctx context.Context, set *v1alpha1.VirtualMachineSet
 	}
 	after := set.DeepCopy()
 	after.Status = status
-	written, result, err := r.status.Finish(ctx, set, after, outcome)
+	written, result, err := r.Status.Finish(ctx, set, after, outcome)
 	if written && was.Reason != is.Reason && (needsUser(is) || is.Reason == v1alpha1.ReasonMachineWriteFailed) {
-		r.events.Warning(set, is.Reason, "KeepMachines", is.Message)
+		r.Events.Warning(set, is.Reason, "KeepMachines", is.Message)
 	}
 	return result, err
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
 	"github.com/keelson-dev/keelson/internal/testing/stories"
@@ -42,7 +43,7 @@ func startWorld(t *testing.T, api stories.API) *world {
 		Cached: []client.ObjectList{&v1alpha1.VirtualMachineList{}, &v1alpha1.VirtualMachineSetList{}},
 	})}
 	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.VirtualMachineSet] {
-		w.Reconciler = NewReconciler(cached, live, w.Recorder, w.Clock)
+		w.Reconciler = &Reconciler{kube.NewBase(kind, cached, live, w.Recorder, w.Clock)}
 		return w.Reconciler
 	}
 	w.Restart()

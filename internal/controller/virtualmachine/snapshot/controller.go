@@ -33,13 +33,18 @@ type Store interface {
 
 // Reconciler reconciles VirtualMachineSnapshots.
 type Reconciler struct {
-	external.Base
-	store Store
+	kube.Base
+	store   Store
+	cluster *kube.ClusterIdentity
+}
+
+func newReconciler(base kube.Base, store Store) *Reconciler {
+	return &Reconciler{base, store, kube.NewClusterIdentity(base.Live)}
 }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, store Store) error {
-	r := &Reconciler{external.BaseOf(mgr, kind, Name), store}
+	r := newReconciler(kube.BaseOf(mgr, kind, Name), store)
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.VirtualMachineSnapshot{}).
 		WatchesRawSource(external.Changes(store.WatchSnapshots, func(id backend.SnapshotIdentity) client.ObjectKey {
@@ -81,7 +86,7 @@ func (r *Reconciler) Observe(ctx context.Context, s *v1alpha1.VirtualMachineSnap
 	seen := observation{id: backend.SnapshotIdentity{UID: s.UID, Namespace: s.Namespace, Name: s.Name}}
 	recorded := s.Status.Host
 	if s.Status.TakenAt == nil && s.DeletionTimestamp.IsZero() {
-		cluster, err := r.Cluster.UID(ctx)
+		cluster, err := r.cluster.UID(ctx)
 		if err != nil {
 			return seen, err
 		}

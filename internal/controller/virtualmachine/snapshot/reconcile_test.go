@@ -17,7 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
@@ -91,7 +91,7 @@ func newFixture(t *testing.T) *fixture {
 		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)),
 		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), key: client.ObjectKey{Namespace: env.Namespace(t), Name: "before"},
 	}
-	f.Reconciler = &Reconciler{external.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
+	f.Reconciler = newReconciler(kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store)
 	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualMachineSnapshot{
 		ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web"},
 	}))

@@ -8,11 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -20,27 +16,6 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
-
-// Base is what the reconcilers of all these kinds have.
-type Base struct {
-	// Client may be stale. Live is the API server, where a stale read could do harm.
-	Client  client.Client
-	Live    client.Reader
-	Cluster *kube.ClusterIdentity
-	Status  *kube.StatusWriter
-	Events  *kube.Recorder
-	Clock   clock.PassiveClock
-}
-
-// NewBase returns the Base of a kind.
-func NewBase(kind schema.GroupVersionKind, c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) Base {
-	return Base{Client: c, Live: live, Cluster: kube.NewClusterIdentity(live), Status: kube.NewStatusWriter(kind.Kind, c, clock), Events: kube.NewRecorder(kind, recorder), Clock: clock}
-}
-
-// BaseOf returns the Base of a kind in a manager, whose controller has that name.
-func BaseOf(mgr ctrl.Manager, kind schema.GroupVersionKind, name string) Base {
-	return NewBase(kind, mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(name), clock.RealClock{})
-}
 
 // Changes enqueues the objects that a driver names when they have changed.
 func Changes[I any](watch func(notify func(I)), key func(I) client.ObjectKey) source.Source {

@@ -1,0 +1,30 @@
+package kube
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Base is what a Reconciler has.
+type Base struct {
+	// Client reads from a cache, which may be stale, and writes.
+	Client client.Client
+	// Live reads from the API server, where a stale read could do harm.
+	Live   client.Reader
+	Status *StatusWriter
+	Events *Recorder
+	Clock  clock.PassiveClock
+}
+
+// NewBase returns the Base of the Reconciler of a kind.
+func NewBase(kind schema.GroupVersionKind, c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) Base {
+	return Base{Client: c, Live: live, Status: NewStatusWriter(kind.Kind, c, clock), Events: NewRecorder(kind, recorder), Clock: clock}
+}
+
+// BaseOf returns the Base of the Reconciler of a kind in a manager. controller is the name of the controller.
+func BaseOf(mgr ctrl.Manager, kind schema.GroupVersionKind, controller string) Base {
+	return NewBase(kind, mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(controller), clock.RealClock{})
+}
