@@ -45,7 +45,7 @@ export function RunsPerHour({ kind }: { kind: Kind }) {
   return (
     <div class="card">
       {heat.more && <p class="hint">{texts.heat.more}</p>}
-      <label class="span">{texts.heat.from} <input type="date" value={from} onChange={(e) => choose(e.currentTarget.value)} /></label>
+      <label class="span">{texts.heat.from} <input type="date" max="9999-12-31" value={from} onChange={(e) => choose(e.currentTarget.value)} /></label>
       <p class="message">{texts.heat.hint}</p>
       <Scroll><img src={`data:image/svg+xml,${encodeURIComponent(heat.svg)}`} alt={texts.heat.alt(heat.cronTabs, heat.runs)} /></Scroll>
       {busiest.length > 0 && (

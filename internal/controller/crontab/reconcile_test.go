@@ -263,23 +263,23 @@ func TestHistoryIsDeletedInBatches(t *testing.T) {
 	}
 }
 
-// Of several runs that are late, and of a backfill, not each has one.
 func TestTheLastOfSeveralLateRunsHasAnEvent(t *testing.T) {
 	f := newFixture(t)
-	f.create(withMissedRuns(stablev1.AllMissedRuns, 10))
+	f.create(withSchedule("*/2 * * * *"), withMissedRuns(stablev1.AllMissedRuns, 10))
 	f.reconcileUntilStable()
 	f.Events()
-	f.Clock.Step(5*time.Minute + 50*time.Second)
+	before, last := len(f.jobs()), f.wakeups.at(f.Key).Add(8*time.Minute)
+	f.Clock.SetTime(last.Add(90 * time.Second))
 	f.Restart()
 	f.reconcileUntilStable()
-	jobs := len(f.jobs())
+	jobs := len(f.jobs()) - before
 	var created []string
 	for _, event := range f.Events() {
 		if strings.HasPrefix(event, "Normal SuccessfulCreate Created Job") {
 			created = append(created, event)
 		}
 	}
-	if jobs < 5 || len(created) > 1 {
+	if jobs != 5 || len(created) != 1 || !strings.Contains(created[0], fmt.Sprintf("tick-%d", last.Unix())) {
 		t.Errorf("%d Jobs, with events %q", jobs, created)
 	}
 }
