@@ -68,7 +68,7 @@ func TestVirtualMachineOfASecret(t *testing.T) {
 const testVM = "vm/test-vm"
 
 // The machine of the example, on QEMU.
-func TestVirtualMachineOnQEMU(t *testing.T) {
+func TestLongVirtualMachineOnQEMU(t *testing.T) {
 	needQEMU(t)
 	t.Parallel()
 	s := newSession(t)

@@ -56,21 +56,22 @@ func newSchemas(t *testing.T) string {
 		}
 		for name, schema := range document.Components.Schemas {
 			kinds, _ := schema["x-kubernetes-group-version-kind"].([]any) // most have none
-			for _, kind := range kinds {
-				kind := kind.(map[string]any)
-				// kubeconform uses the same name for the group of v1.
-				group, version := kind["group"].(string), kind["version"].(string)
-				if group == "" {
-					group = version
-				}
-				file := strings.Join([]string{group, version, strings.ToLower(kind["kind"].(string)) + ".json"}, "_")
-				text, err := json.Marshal(map[string]any{"$ref": "#/components/schemas/" + name, "components": document.Components})
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
-					t.Fatal(err)
-				}
+			if len(kinds) != 1 {
+				continue // DeleteOptions and WatchEvent are in each group, and in no manifest
+			}
+			kind := kinds[0].(map[string]any)
+			// kubeconform uses the same name for the group of v1.
+			group, version := kind["group"].(string), kind["version"].(string)
+			if group == "" {
+				group = version
+			}
+			file := strings.Join([]string{group, version, strings.ToLower(kind["kind"].(string)) + ".json"}, "_")
+			text, err := json.Marshal(map[string]any{"$ref": "#/components/schemas/" + name, "components": document.Components})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
+				t.Fatal(err)
 			}
 		}
 	}

@@ -123,9 +123,11 @@ func TestLongChangesOfARunningMachine(t *testing.T) {
 	w.driver.plugs = true // even without KVM: the buffer for translated code is large enough
 	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
 	w.run(machine)
-	w.eventually("the guest answers", answers)
+	w.shell()
 	machine.Hash, machine.DiskBytes, machine.MilliCPU, machine.MemoryBytes = "2", 128<<20, 2000, 112<<20
 	w.do(w.driver.Reconfigure(t.Context(), machine))
+	w.typed("until grep -q 0-1 /sys/devices/system/cpu/online; do sleep 0.1; done; echo plugged-$((40+2))")
+	w.shows("plugged-42")
 	if server := w.server(); len(server.Pending) > 0 || server.Hash != "2" {
 		t.Errorf("after changes that need no restart: %+v", server)
 	}

@@ -52,37 +52,39 @@ func (w *fixture) shows(text string) {
 	w.eventually("the console shows "+text, func(*backend.Server) bool { return strings.Contains(w.serial(), text) })
 }
 
-// The guest sees changes of its running machine.
-func TestGuestSeesChanges(t *testing.T) {
-	needGuest(t)
-	w := newFixture(t)
-	w.driver.plugs = true // even without KVM: the buffer for translated code is large enough
-	machine := booted(func(m *backend.Machine) { m.DiskBytes = 64 << 20 })
-	run := w.run(machine).Run
-	w.shell()
-	w.typed("echo disk-$(cat /sys/block/vda/size) cpus-$(cat /sys/devices/system/cpu/online)")
-	w.shows("disk-131072 cpus-0\r")
-	machine.Hash, machine.DiskBytes, machine.MilliCPU, machine.MemoryBytes = "2", 128<<20, 2000, 250<<20
-	w.do(w.driver.Reconfigure(t.Context(), machine))
-	w.typed("until grep -q 0-1 /sys/devices/system/cpu/online; do sleep 0.1; done; echo disk-$(cat /sys/block/vda/size) cpus-$(cat /sys/devices/system/cpu/online)")
-	w.shows("disk-262144 cpus-0-1")
-	w.typed("until grep -qE 'MemTotal: *2[0-9]{5} kB' /proc/meminfo; do sleep 0.1; done; echo memory-$((40+2))")
+// hasMemoryOf250 waits in the guest until it has the memory that seesChanges plugs.
+const hasMemoryOf250 = "until grep -qE 'MemTotal: *2[0-9]{5} kB' /proc/meminfo; do sleep 0.1; done"
+
+// seesChanges changes disks and memory of a running machine, and checks that its guest sees it; then it pauses and resumes the machine.
+func (w *fixture) seesChanges(machine *backend.Machine) {
+	w.Helper()
+	ctx := w.Context()
+	run := w.server().Run
+	w.typed("echo disk-$(cat /sys/block/vda/size)-")
+	w.shows("disk-131072-")
+	machine.Hash, machine.DiskBytes, machine.MemoryBytes = "2", 128<<20, 250<<20
+	machine.Disks = append(machine.Disks, backend.Disk{Name: "more", SizeBytes: 16 << 20})
+	w.do(w.driver.Reconfigure(ctx, *machine))
+	w.typed("until grep -q 262144 /sys/block/vda/size; do sleep 0.1; done; echo grown-$((40+2))")
+	w.shows("grown-42")
+	w.typed("until [ -e /dev/disk/by-id/virtio-more ]; do sleep 0.1; done; echo there >/dev/disk/by-id/virtio-more; sync; echo plugged-$((40+2))")
+	w.shows("plugged-42")
+	w.typed(hasMemoryOf250 + "; echo memory-$((40+2))")
 	w.shows("memory-42")
-	small := machine
+	small := *machine
 	small.Hash, small.MemoryBytes = "3", 64<<20
-	if err := w.driver.Reconfigure(t.Context(), small); !errors.Is(err, backend.ErrInvalid) {
-		t.Errorf("less memory than the guest boots with: %v", err)
+	if err := w.driver.Reconfigure(ctx, small); !errors.Is(err, backend.ErrInvalid) {
+		w.Errorf("less memory than the guest boots with: %v", err)
 	}
 
-	w.do(w.driver.Pause(t.Context(), machine.Identity))
+	w.do(w.driver.Pause(ctx, machine.Identity))
 	w.eventually("it is paused", is(backend.StatePaused))
 	w.typed("echo heard-$((40+2))")
-	w.do(w.driver.Resume(t.Context(), machine.Identity))
+	w.do(w.driver.Resume(ctx, machine.Identity))
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run || len(server.Pending) > 0 {
-		t.Errorf("want it running with all changes applied: %+v", server)
+		w.Errorf("want it running with all changes applied: %+v", server)
 	}
 	w.shows("heard-42")
-	w.remove()
 }
 
 // A guest that reboots stays in the same run; a kernel panic ends the run.

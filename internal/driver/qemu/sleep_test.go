@@ -22,7 +22,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
-	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -88,8 +87,9 @@ func (w *fixture) hasMemory() bool {
 	return len(found) > 0
 }
 
-// A guest goes on where it was: its programs, its memory and its open files; its clock is right, and its address the same.
-func TestGuestGoesOnAfterSleep(t *testing.T) {
+// A guest sees changes of its running machine, and goes on after it was paused or asleep: its programs, its memory, its open files and
+// what was plugged; its clock is right, and its address the same.
+func TestGuestSeesChangesAndGoesOnAfterSleep(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := booted(func(m *backend.Machine) {
@@ -102,12 +102,7 @@ func TestGuestGoesOnAfterSleep(t *testing.T) {
 	before := w.server()
 	w.typed("exec 9>/root/open; n=0; while sleep 0.1; do n=$((n+1)); echo $n >/tmp/next; mv /tmp/next /tmp/count; done & echo $$ >/tmp/shell; echo ready-$((40+2))")
 	w.shows("ready-42")
-	// A disk that is plugged while the machine runs has to be at its address again.
-	machine.Hash = "2"
-	machine.Disks = append(machine.Disks, backend.Disk{Name: "more", SizeBytes: 16 << 20})
-	w.do(w.driver.Reconfigure(t.Context(), machine))
-	w.typed("until [ -e /dev/disk/by-id/virtio-more ]; do sleep 0.1; done; echo there >/dev/disk/by-id/virtio-more; sync; echo plugged-$((40+2))")
-	w.shows("plugged-42")
+	w.seesChanges(&machine)
 
 	began := time.Now()
 	asleep := w.sleeps()
@@ -145,7 +140,7 @@ func TestGuestGoesOnAfterSleep(t *testing.T) {
 	if late := asked.Sub(time.Unix(guest+1, 0)); late > time.Second || time.Until(time.Unix(guest, 0)) > time.Second {
 		t.Errorf("its clock is %v late", late) // it shows whole seconds
 	}
-	w.typed("head -c 5 /dev/disk/by-id/virtio-more | sed s/^/disk-/; echo end-$((40+2))")
+	w.typed("head -c 5 /dev/disk/by-id/virtio-more | sed s/^/disk-/; " + hasMemoryOf250 + "; echo end-$((40+2))")
 	w.shows("disk-there")
 	w.shows("end-42")
 	// It sleeps again while its host is off, and shuts down cleanly after that.
@@ -178,26 +173,6 @@ func (w *fixture) reconnect() {
 	w.Cleanup(func() { _ = console.Close() })
 	go func() { _, _ = io.Copy(io.Discard, console) }() // the log has it, too
 	w.console = console
-}
-
-// Plugged memory has to be in its slot again.
-func TestLongPluggedMemorySleeps(t *testing.T) {
-	needGuest(t)
-	w := newFixture(t)
-	machine := booted()
-	w.run(machine)
-	w.eventually("the guest answers", answers)
-	machine.Hash, machine.MemoryBytes = "2", 250<<20
-	w.do(w.driver.Reconfigure(t.Context(), machine))
-	w.sleeps()
-	w.wakes(machine)
-	var devices []struct{ Data struct{ Size int64 } }
-	w.ask("query-memory-devices", map[string]any{}, &devices)
-	if len(devices) != 1 || devices[0].Data.Size != qemu.MemoryStep || !w.wasWoken() {
-		t.Errorf("plugged memory: %+v", devices)
-	}
-	w.eventually("the guest answers", answers)
-	w.remove()
 }
 
 // A machine whose hardware is not that of its next start is not put to sleep, because it could not wake. It runs on.
