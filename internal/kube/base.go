@@ -16,11 +16,11 @@ type Base struct {
 	Live   client.Reader
 	Status *StatusWriter
 	Events *Recorder
-	Clock  clock.PassiveClock
+	Clock  clock.WithTicker
 }
 
 // NewBase returns the Base of the Reconciler of a kind.
-func NewBase(kind schema.GroupVersionKind, c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.PassiveClock) Base {
+func NewBase(kind schema.GroupVersionKind, c client.Client, live client.Reader, recorder events.EventRecorder, clock clock.WithTicker) Base {
 	return Base{Client: c, Live: live, Status: NewStatusWriter(kind.Kind, c, clock), Events: NewRecorder(kind, recorder), Clock: clock}
 }
 

@@ -59,7 +59,7 @@ func (r *Reconciler) act(ctx context.Context, cluster *v1alpha1.Cluster, seen ob
 // a finalizer on the server; whatever an operation creates for it would leak.
 func (r *Reconciler) checkLive(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	var now v1alpha1.Cluster
-	return kube.CheckLive(ctx, r.live, kind.Kind, cluster, &now, func() bool { return !hasFinalizer(&now) || now.Generation != cluster.Generation })
+	return kube.CheckLive(ctx, r.Live, kind.Kind, cluster, &now, func() bool { return !hasFinalizer(&now) || now.Generation != cluster.Generation })
 }
 
 // engineError is an error of Apply or Delete of an engine.
@@ -78,11 +78,11 @@ func (e *childError) Unwrap() error { return e.error }
 // expire deletes a Cluster whose time is over. The precondition protects a Cluster that was changed since it was read.
 func (r *Reconciler) expire(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	preconditions := client.Preconditions{UID: &cluster.UID, ResourceVersion: &cluster.ResourceVersion}
-	if err := r.client.Delete(ctx, cluster, preconditions); err != nil {
+	if err := r.Client.Delete(ctx, cluster, preconditions); err != nil {
 		return kube.Named(client.IgnoreNotFound(err), "delete", kind.Kind, "", cluster.Name)
 	}
 	log.FromContext(ctx).Info("Deleted a Cluster after spec.expiresAfter")
-	r.events.Normal(cluster, v1alpha1.ReasonExpired, "Expire", fmt.Sprintf("The Cluster is deleted %s after its creation: spec.expiresAfter", cluster.Spec.ExpiresAfter.Duration))
+	r.Events.Normal(cluster, v1alpha1.ReasonExpired, "Expire", fmt.Sprintf("The Cluster is deleted %s after its creation: spec.expiresAfter", cluster.Spec.ExpiresAfter.Duration))
 	return nil
 }
 
@@ -100,11 +100,11 @@ func (r *Reconciler) release(ctx context.Context, cluster *v1alpha1.Cluster, see
 		return err // a stale cache: the finalizer was removed, and events recorded, before
 	}
 	for _, note := range seen.outside.Notes {
-		r.events.Warning(cluster, v1alpha1.ReasonMayBeDirty, "Delete", note)
+		r.Events.Warning(cluster, v1alpha1.ReasonMayBeDirty, "Delete", note)
 	}
 	r.metrics.deleted(cluster, seen.engine, r.Clock.Now())
 	log.FromContext(ctx).Info("Deleted the cluster")
-	r.events.Normal(cluster, v1alpha1.ReasonDeleted, "Delete", "The cluster was removed completely")
+	r.Events.Normal(cluster, v1alpha1.ReasonDeleted, "Delete", "The cluster was removed completely")
 	return nil
 }
 
@@ -120,7 +120,7 @@ func (r *Reconciler) giveUp(ctx context.Context, cluster *v1alpha1.Cluster, seen
 		return err
 	}
 	// Before the finalizer: afterwards nothing knows what is left.
-	r.events.Warning(cluster, v1alpha1.ReasonLeftBehind, "ForceDelete",
+	r.Events.Warning(cluster, v1alpha1.ReasonLeftBehind, "ForceDelete",
 		fmt.Sprintf("Released because of the annotation %s, but something is left: %s", v1alpha1.AnnotationForceDelete, left))
 	log.FromContext(ctx).Info("Released a Cluster whose cluster could not be removed", "left", left)
 	_, err := r.removeFinalizer(ctx, cluster)
@@ -133,7 +133,7 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Clus
 	r.Prober.Forget(cluster.UID)
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		var current v1alpha1.Cluster
-		if err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &current); err != nil {
+		if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), &current); err != nil {
 			return client.IgnoreNotFound(err)
 		}
 		if current.UID != cluster.UID || !hasFinalizer(&current) {
@@ -143,7 +143,7 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Clus
 		controllerutil.RemoveFinalizer(changed, v1alpha1.Finalizer)
 		controllerutil.RemoveFinalizer(changed, v1alpha1.LegacyFinalizer)
 		patch := client.MergeFromWithOptions(&current, client.MergeFromWithOptimisticLock{})
-		err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
+		err := r.Client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
 		held = err == nil
 		return client.IgnoreNotFound(err)
 	})
@@ -155,12 +155,12 @@ func (r *Reconciler) removeFinalizer(ctx context.Context, cluster *v1alpha1.Clus
 func (r *Reconciler) removeChildren(ctx context.Context, cluster *v1alpha1.Cluster, seen observation) error {
 	errs := []error{r.removeUsers(ctx, cluster, seen)}
 	if seen.secret != nil && isControlled(seen.secret, cluster) {
-		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, seen.secret), "delete", "Secret", seen.secret.Namespace, seen.secret.Name))
+		errs = append(errs, kube.Named(kube.Delete(ctx, r.Client, seen.secret), "delete", "Secret", seen.secret.Namespace, seen.secret.Name))
 	}
 	var kubeconfig v1alpha1.Kubeconfig
-	switch err := r.live.Get(ctx, client.ObjectKeyFromObject(cluster), &kubeconfig); {
+	switch err := r.Live.Get(ctx, client.ObjectKeyFromObject(cluster), &kubeconfig); {
 	case err == nil && isControlled(&kubeconfig, cluster):
-		errs = append(errs, kube.Named(kube.Delete(ctx, r.client, &kubeconfig), "delete", "Kubeconfig", "", cluster.Name))
+		errs = append(errs, kube.Named(kube.Delete(ctx, r.Client, &kubeconfig), "delete", "Kubeconfig", "", cluster.Name))
 	case client.IgnoreNotFound(err) != nil:
 		errs = append(errs, kube.Named(err, "get", "Kubeconfig", "", cluster.Name))
 	}
@@ -171,7 +171,7 @@ func (r *Reconciler) actOnSecret(ctx context.Context, cluster *v1alpha1.Cluster,
 	var err error
 	switch p.secret {
 	case childCreate:
-		err = r.client.Create(ctx, newSecret(cluster, seen), client.FieldOwner(kube.FieldManager))
+		err = r.Client.Create(ctx, newSecret(cluster, seen), client.FieldOwner(kube.FieldManager))
 	case childRepair, childRotate, childMove:
 		secret := seen.secret.DeepCopy()
 		adopt(secret, cluster)
@@ -179,10 +179,10 @@ func (r *Reconciler) actOnSecret(ctx context.Context, cluster *v1alpha1.Cluster,
 			secret.Data = map[string][]byte{}
 		}
 		secret.Data[v1alpha1.SecretKey] = seen.outside.Kubeconfig
-		err = r.client.Update(ctx, secret, client.FieldOwner(kube.FieldManager))
+		err = r.Client.Update(ctx, secret, client.FieldOwner(kube.FieldManager))
 	case childReplace:
-		if err = kube.Delete(ctx, r.client, seen.secret); err == nil {
-			err = r.client.Create(ctx, newSecret(cluster, seen), client.FieldOwner(kube.FieldManager))
+		if err = kube.Delete(ctx, r.Client, seen.secret); err == nil {
+			err = r.Client.Create(ctx, newSecret(cluster, seen), client.FieldOwner(kube.FieldManager))
 		}
 	default:
 		return nil
@@ -192,12 +192,12 @@ func (r *Reconciler) actOnSecret(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	switch {
 	case p.secret == childRotate:
-		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRotated, "RotateKubeconfig", "The kubeconfig has a new client certificate; the old one is valid until it expires")
+		r.Events.Normal(cluster, v1alpha1.ReasonKubeconfigRotated, "RotateKubeconfig", "The kubeconfig has a new client certificate; the old one is valid until it expires")
 	case p.secret == childMove:
-		r.events.Normal(cluster, v1alpha1.ReasonEndpointChanged, "WriteKubeconfig",
+		r.Events.Normal(cluster, v1alpha1.ReasonEndpointChanged, "WriteKubeconfig",
 			fmt.Sprintf("The API moved from %s to %s, and the kubeconfig was written again", cluster.Status.Endpoint, seen.outside.Endpoint))
 	case p.secret != childCreate || cluster.Status.KubeconfigRef != nil:
-		r.events.Normal(cluster, v1alpha1.ReasonKubeconfigRepaired, "WriteKubeconfig", "The Secret with the kubeconfig was missing or modified, and was written again")
+		r.Events.Normal(cluster, v1alpha1.ReasonKubeconfigRepaired, "WriteKubeconfig", "The Secret with the kubeconfig was missing or modified, and was written again")
 	}
 	return nil
 }
@@ -206,12 +206,12 @@ func (r *Reconciler) actOnKubeconfig(ctx context.Context, cluster *v1alpha1.Clus
 	var err error
 	switch p.kubeconfig {
 	case childCreate:
-		err = r.client.Create(ctx, newKubeconfig(cluster, seen), client.FieldOwner(kube.FieldManager))
+		err = r.Client.Create(ctx, newKubeconfig(cluster, seen), client.FieldOwner(kube.FieldManager))
 	case childRepair:
 		changed := seen.kubeconfig.DeepCopy()
 		adopt(changed, cluster)
 		changed.Spec = newKubeconfig(cluster, seen).Spec
-		err = r.client.Update(ctx, changed, client.FieldOwner(kube.FieldManager))
+		err = r.Client.Update(ctx, changed, client.FieldOwner(kube.FieldManager))
 	}
 	if err != nil {
 		return r.childFailed(ctx, err, "Kubeconfig", "", cluster.Name, &v1alpha1.Kubeconfig{}, cluster)
@@ -223,7 +223,7 @@ func (r *Reconciler) actOnKubeconfig(ctx context.Context, cluster *v1alpha1.Clus
 // its owner.
 func (r *Reconciler) childFailed(ctx context.Context, err error, kind, namespace, name string, found client.Object, cluster *v1alpha1.Cluster) error {
 	if apierrors.IsAlreadyExists(err) {
-		if getErr := r.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); client.IgnoreNotFound(getErr) != nil {
+		if getErr := r.Live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, found); client.IgnoreNotFound(getErr) != nil {
 			err = getErr
 		} else if getErr == nil && !isControlled(found, cluster) && notOwnedAction(found, cluster) == childBlocked {
 			err = kube.ErrNotOwned

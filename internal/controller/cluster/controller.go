@@ -8,10 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/client-go/tools/events"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -34,41 +31,22 @@ type Options struct {
 	SecretNamespace string
 	// Prober checks the health of the clusters, see NewProber.
 	Prober Prober
-	// Clock is the clock. Nil means the real clock.
-	Clock clock.WithTicker
 }
 
 // Reconciler reconciles the cluster of a Cluster.
 type Reconciler struct {
-	client  client.Client
-	live    client.Reader
-	status  *kube.StatusWriter
-	events  *kube.Recorder
-	metrics *measures
+	kube.Base
 	Options
+	metrics *measures
 }
 
-// NewReconciler returns a Reconciler. It reads Clusters and Kubeconfigs through c, a cache. It reads Secrets, which are not
-// cached, and whatever must not be stale through live.
-func NewReconciler(c client.Client, live client.Reader, recorder events.EventRecorder, o Options) *Reconciler {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	return &Reconciler{
-		client:  c,
-		live:    live,
-		status:  kube.NewStatusWriter(kind.Kind, c, o.Clock),
-		events:  kube.NewRecorder(kind, recorder),
-		metrics: measured,
-		Options: o,
-	}
+// NewReconciler returns a Reconciler. Secrets are not cached.
+func NewReconciler(base kube.Base, o Options) *Reconciler {
+	return &Reconciler{Base: base, Options: o, metrics: measured}
 }
 
 // Add adds the controller to a manager. The caller closes the options after the manager has stopped.
 func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
 	o.Engines = traced(o.Engines)
 	waker := newWaker()
 	o.Prober.Notify(waker.wake)
@@ -79,7 +57,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 	if err != nil {
 		return err
 	}
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), mgr.GetEventRecorder(Name), o)
+	r := NewReconciler(kube.BaseOf(mgr, kind, Name), o)
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Cluster{}).
 		Watches(&v1alpha1.Kubeconfig{}, watchChildren()).
@@ -90,7 +68,7 @@ func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
 		return err
 	}
 	register(mgr.GetClient())
-	if err := mgr.Add(&sweeper{r}); err != nil {
+	if err := mgr.Add(setup.Every(sweepPeriod, r.Sweep)); err != nil {
 		return fmt.Errorf("add the sweeper of controller %s: %w", Name, err)
 	}
 	return nil

@@ -38,7 +38,7 @@ func (r *Reconciler) finish(ctx context.Context, cluster *v1alpha1.Cluster, seen
 	after.Status = status
 	_, ready := kube.ConditionTransition(nil, status.Conditions, v1alpha1.ConditionReady)
 	kube.LogReady(ctx, ready)
-	written, result, err := r.status.Finish(ctx, cluster, after, outcome)
+	written, result, err := r.Status.Finish(ctx, cluster, after, outcome)
 	if written {
 		r.recordEvents(cluster, seen, status)
 		r.metrics.observed(cluster, status, p.at)
@@ -73,45 +73,45 @@ func (r *Reconciler) recordEvents(cluster *v1alpha1.Cluster, seen observation, s
 	if was.Reason != is.Reason || was.Status != is.Status {
 		switch {
 		case is.Status == metav1.ConditionTrue:
-			r.events.Normal(cluster, is.Reason, "Apply", is.Message)
+			r.Events.Normal(cluster, is.Reason, "Apply", is.Message)
 		case is.Status == metav1.ConditionFalse && !isProgress(is.Reason):
-			r.events.Warning(cluster, is.Reason, "Apply", is.Message)
+			r.Events.Warning(cluster, is.Reason, "Apply", is.Message)
 		}
 	}
 	was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
 	switch {
 	case was.Reason != is.Reason && is.Reason == v1alpha1.ReasonStopped:
-		r.events.Normal(cluster, is.Reason, "Stop", is.Message)
+		r.Events.Normal(cluster, is.Reason, "Stop", is.Message)
 	case was.Reason == v1alpha1.ReasonAvailable && is.Status == metav1.ConditionFalse && !isProgress(is.Reason):
-		r.events.Warning(cluster, is.Reason, "Probe", is.Message)
+		r.Events.Warning(cluster, is.Reason, "Probe", is.Message)
 	case was.Status == metav1.ConditionFalse && is.Status == metav1.ConditionTrue:
-		r.events.Normal(cluster, is.Reason, "Probe", is.Message)
+		r.Events.Normal(cluster, is.Reason, "Probe", is.Message)
 	}
 	was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, v1alpha1.ConditionRestored)
 	switch {
 	case was.Reason == is.Reason && was.ObservedGeneration == is.ObservedGeneration:
 	case is.Status == metav1.ConditionTrue && was.Status != is.Status:
-		r.events.Normal(cluster, is.Reason, "Restore", is.Message)
+		r.Events.Normal(cluster, is.Reason, "Restore", is.Message)
 	case is.Reason == v1alpha1.ReasonRestoreFailed || is.Reason == v1alpha1.ReasonSnapshotNotAvailable:
-		r.events.Warning(cluster, is.Reason, "Restore", is.Message)
+		r.Events.Warning(cluster, is.Reason, "Restore", is.Message)
 	}
 	for _, name := range []string{v1alpha1.ConditionKubeconfigAvailable, v1alpha1.ConditionDeleting, v1alpha1.ConditionExpiring} {
 		was, is = kube.ConditionTransition(cluster.Status.Conditions, status.Conditions, name)
 		if was.Reason != is.Reason && isTrouble(is.Reason) {
-			r.events.Warning(cluster, is.Reason, "Reconcile", is.Message)
+			r.Events.Warning(cluster, is.Reason, "Reconcile", is.Message)
 		}
 	}
 	if old := cluster.Status.Version; old != "" && old != status.Version {
-		r.events.Normal(cluster, v1alpha1.ReasonUpgraded, "Upgrade", fmt.Sprintf("The API of the cluster now reports %s; before it was %s", status.Version, old))
+		r.Events.Normal(cluster, v1alpha1.ReasonUpgraded, "Upgrade", fmt.Sprintf("The API of the cluster now reports %s; before it was %s", status.Version, old))
 	}
 	before, now := cluster.Status.LastOperation, status.LastOperation
 	if seen.outside.Woken && isStarting(now) && !isStarting(before) {
-		r.events.Normal(cluster, v1alpha1.ReasonClientConnected, "Start",
+		r.Events.Normal(cluster, v1alpha1.ReasonClientConnected, "Start",
 			fmt.Sprintf("A client has connected to %s: the idle cluster is started", status.Endpoint))
 	}
 	if now != nil && now.State == v1alpha1.OperationSucceeded && (before == nil || before.State != now.State) {
 		for _, note := range seen.outside.Notes {
-			r.events.Warning(cluster, v1alpha1.ReasonMayBeDirty, string(now.Type), note)
+			r.Events.Warning(cluster, v1alpha1.ReasonMayBeDirty, string(now.Type), note)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, cluster *v1alpha1.Clus
 // readySnapshot returns a ClusterSnapshot. It returns an ErrSnapshot if there is none, or if it is not ready.
 func (r *Reconciler) readySnapshot(ctx context.Context, name string) (*v1alpha1.ClusterSnapshot, error) {
 	var snapshot v1alpha1.ClusterSnapshot
-	err := r.client.Get(ctx, client.ObjectKey{Name: name}, &snapshot)
+	err := r.Client.Get(ctx, client.ObjectKey{Name: name}, &snapshot)
 	if client.IgnoreNotFound(err) != nil {
 		return nil, kube.Named(err, "get", "ClusterSnapshot", "", name)
 	}
@@ -61,7 +61,7 @@ func needsSnapshot(cluster *v1alpha1.Cluster, snapshot string) bool {
 // clustersFrom returns the Clusters that are made of a ClusterSnapshot or wait for it, and the Cluster whose schedule made it.
 func (r *Reconciler) clustersFrom(ctx context.Context, snapshot client.Object) []reconcile.Request {
 	var clusters v1alpha1.ClusterList
-	if err := r.client.List(ctx, &clusters); err != nil {
+	if err := r.Client.List(ctx, &clusters); err != nil {
 		return nil // they look again after a pause
 	}
 	var requests []reconcile.Request

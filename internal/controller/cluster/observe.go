@@ -112,14 +112,14 @@ func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (ob
 func (r *Reconciler) observeChildren(ctx context.Context, cluster *v1alpha1.Cluster, seen *observation) error {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: r.SecretNamespace, Name: secretName(cluster.Name)}
-	switch err := r.live.Get(ctx, key, &secret); {
+	switch err := r.Live.Get(ctx, key, &secret); {
 	case err == nil:
 		seen.secret = &secret
 	case client.IgnoreNotFound(err) != nil:
 		return kube.Named(err, "get", "Secret", key.Namespace, key.Name)
 	}
 	var kubeconfig v1alpha1.Kubeconfig
-	switch err := r.client.Get(ctx, client.ObjectKey{Name: cluster.Name}, &kubeconfig); {
+	switch err := r.Client.Get(ctx, client.ObjectKey{Name: cluster.Name}, &kubeconfig); {
 	case err == nil:
 		seen.kubeconfig = &kubeconfig
 	case client.IgnoreNotFound(err) != nil:

@@ -24,12 +24,12 @@ func (r *Reconciler) prepare(ctx context.Context, cluster *v1alpha1.Cluster) (do
 		return false, nil
 	}
 	patch := client.MergeFromWithOptions(cluster, client.MergeFromWithOptimisticLock{})
-	if err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager)); err != nil {
+	if err := r.Client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager)); err != nil {
 		return true, kube.Named(client.IgnoreNotFound(err), "prepare", kind.Kind, "", cluster.Name)
 	}
 	if migrated {
 		log.FromContext(ctx).Info("Migrated fields of the original controller", "Cluster", cluster.Name)
-		r.events.Normal(cluster, v1alpha1.ReasonMigrated, "Migrate",
+		r.Events.Normal(cluster, v1alpha1.ReasonMigrated, "Migrate",
 			"Moved spec.configPath and the finalizer of the original controller to their current names")
 	}
 	return true, nil

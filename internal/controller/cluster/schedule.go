@@ -37,11 +37,11 @@ func newSchedule(cluster *v1alpha1.Cluster, stop stop) snapshots.Of {
 // scheduled returns the ClusterSnapshots of the schedule of a Cluster.
 func (r *Reconciler) scheduled(cluster *v1alpha1.Cluster) snapshots.Store[*v1alpha1.ClusterSnapshot] {
 	return snapshots.Store[*v1alpha1.ClusterSnapshot]{
-		Client: r.client, Live: r.live, Kind: "ClusterSnapshot", By: v1alpha1.LabelScheduledBy,
+		Client: r.Client, Live: r.Live, Kind: "ClusterSnapshot", By: v1alpha1.LabelScheduledBy,
 		Empty: func() *v1alpha1.ClusterSnapshot { return &v1alpha1.ClusterSnapshot{} },
 		List: func(ctx context.Context, options ...client.ListOption) (all []*v1alpha1.ClusterSnapshot, err error) {
 			var list v1alpha1.ClusterSnapshotList
-			err = r.client.List(ctx, &list, options...)
+			err = r.Client.List(ctx, &list, options...)
 			for i := range list.Items {
 				all = append(all, &list.Items[i])
 			}
@@ -99,7 +99,7 @@ func (r *Reconciler) actOnSchedule(ctx context.Context, cluster *v1alpha1.Cluste
 // isSource reports whether a Cluster is being made of a ClusterSnapshot or restored from it.
 func (r *Reconciler) isSource(ctx context.Context, snapshot client.Object) (bool, error) {
 	var clusters v1alpha1.ClusterList
-	if err := r.client.List(ctx, &clusters); err != nil {
+	if err := r.Client.List(ctx, &clusters); err != nil {
 		return false, kube.Named(err, "list", "Clusters", "", "")
 	}
 	return slices.ContainsFunc(clusters.Items, func(c v1alpha1.Cluster) bool { return needsSnapshot(&c, snapshot.GetName()) }), nil

@@ -23,25 +23,8 @@ const (
 	stopTimeout = time.Minute
 )
 
-// sweeper stops orphans, the clusters whose Cluster no longer exists: its finalizer was removed by hand, or etcd was restored
-// from a backup. It runs on the leader.
-type sweeper struct{ *Reconciler }
-
-// Start implements manager.Runnable.
-func (s *sweeper) Start(ctx context.Context) error {
-	ticker := s.Clock.NewTicker(sweepPeriod)
-	defer ticker.Stop()
-	for {
-		s.Sweep(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
-}
-
-// Sweep stops the orphans on this host and keeps their data. It also stops probing clusters without a Cluster, on any host. Errors
+// Sweep stops the orphans on this host and keeps their data: the clusters whose Cluster no longer exists, because its finalizer was
+// removed by hand, or etcd was restored from a backup. It also stops probing clusters without a Cluster, on any host. Errors
 // are logged, and the next sweep retries.
 func (r *Reconciler) Sweep(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName(Name)
@@ -75,7 +58,7 @@ func (r *Reconciler) forgetLost(ctx context.Context) error {
 		return nil
 	}
 	var clusters v1alpha1.ClusterList
-	if err := r.client.List(ctx, &clusters); err != nil {
+	if err := r.Client.List(ctx, &clusters); err != nil {
 		return fmt.Errorf("list Clusters: %w", err)
 	}
 	names := map[string]bool{}
@@ -102,7 +85,7 @@ func (r *Reconciler) findOrphans(ctx context.Context, orphans OrphanStopper) ([]
 	if err != nil {
 		return nil, err
 	}
-	for _, reader := range []client.Reader{r.client, r.live} {
+	for _, reader := range []client.Reader{r.Client, r.Live} {
 		if len(hosted) == 0 {
 			return nil, nil
 		}
@@ -150,7 +133,7 @@ func (r *Reconciler) stopOrphan(ctx context.Context, orphans OrphanStopper, orph
 	}
 	about := &v1alpha1.Cluster{}
 	about.Name, about.UID = orphan.Name, orphan.UID
-	r.events.Warning(about, v1alpha1.ReasonOrphanStopped, "Stop", fmt.Sprintf("The Cluster with the UID %s no longer exists, so its cluster is stopped. "+
+	r.Events.Warning(about, v1alpha1.ReasonOrphanStopped, "Stop", fmt.Sprintf("The Cluster with the UID %s no longer exists, so its cluster is stopped. "+
 		"Its data is kept in %s. It starts again if the Cluster is restored from a backup of etcd; if you no longer need it, remove the directory",
 		orphan.UID, orphan.Dir))
 	return nil
@@ -158,5 +141,5 @@ func (r *Reconciler) stopOrphan(ctx context.Context, orphans OrphanStopper, orph
 
 // managementClusterUID returns the identity of the API. It is not cached: another API may replace it at the same address.
 func (r *Reconciler) managementClusterUID(ctx context.Context) (types.UID, error) {
-	return kube.ClusterUID(ctx, r.live)
+	return kube.ClusterUID(ctx, r.Live)
 }

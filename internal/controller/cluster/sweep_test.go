@@ -2,16 +2,16 @@ package cluster_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -121,7 +121,7 @@ func TestSweepStopsNothingInDoubt(t *testing.T) {
 					return c.List(ctx, list, opts...)
 				},
 			})
-			cluster.NewReconciler(cached, interceptor.NewClient(w.client, tt.funcs), w.Recorder, w.Options).Sweep(t.Context())
+			cluster.NewReconciler(w.base(cached, interceptor.NewClient(w.client, tt.funcs)), w.Options).Sweep(t.Context())
 			w.expectStopped(0)
 		})
 	}
@@ -160,44 +160,31 @@ func TestSweepTriesAgain(t *testing.T) {
 	w.expectStopped(1)
 }
 
-// A manager sweeps when it begins, and every minute.
 func TestTheManagerSweeps(t *testing.T) {
 	t.Parallel()
 	config := env.Own(t)
 	env.Define(t, config)
 	api := harness.Client(t, config, harness.Scheme(t, v1alpha1.AddToScheme))
-	fakeClock := clocktesting.NewFakeClock(time.Now())
-	outside := fake.NewWorld(fakeClock)
+	outside := fake.NewWorld(clock.RealClock{})
 	managementClusterUID := managementClusterUIDOf(t, api)
-	run := func(name string) {
-		outside.Change(types.UID(name), func(*fake.Cluster) *fake.Cluster {
-			return &fake.Cluster{Name: name, ManagementClusterUID: managementClusterUID, Components: []cluster.Component{{Name: cluster.ComponentEtcd, Up: true}}}
+	outside.Change("lost", func(*fake.Cluster) *fake.Cluster {
+		return &fake.Cluster{Name: "lost", ManagementClusterUID: managementClusterUID, Components: []cluster.Component{{Name: cluster.ComponentEtcd, Up: true}}}
+	})
+	harness.RunManager(t, config, api.Scheme(), metav1.NamespaceDefault, func(mgr ctrl.Manager, options controller.Options) error {
+		return cluster.Add(mgr, options, cluster.Options{
+			Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: fake.New(outside)},
+			SecretNamespace: metav1.NamespaceDefault, Prober: &prober{},
 		})
-	}
-	told := func(name string) bool {
+	}, func(*cache.Options) {})
+	harness.Eventually(t, "it is stopped, and an event says so", func() bool {
 		var found eventsv1.EventList
 		if err := api.List(t.Context(), &found); err != nil {
 			t.Fatal(err)
 		}
-		for _, event := range found.Items {
-			if event.Reason == v1alpha1.ReasonOrphanStopped && event.Regarding.Name == name && event.Regarding.UID == types.UID(name) {
-				return true
-			}
-		}
-		return false
-	}
-	run("first")
-	harness.RunManager(t, config, api.Scheme(), metav1.NamespaceDefault, func(mgr ctrl.Manager, options controller.Options) error {
-		return cluster.Add(mgr, options, cluster.Options{
-			Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: fake.New(outside)},
-			SecretNamespace: metav1.NamespaceDefault, Prober: &prober{}, Clock: fakeClock,
+		return slices.ContainsFunc(found.Items, func(event eventsv1.Event) bool {
+			return event.Reason == v1alpha1.ReasonOrphanStopped && event.Regarding.Name == "lost" && event.Regarding.UID == "lost"
 		})
-	}, func(*cache.Options) {})
-	harness.Eventually(t, "the first is stopped, and an event says so", func() bool { return told("first") })
-	run("second")
-	harness.Eventually(t, "the next sweep waits for its time", fakeClock.HasWaiters)
-	fakeClock.Step(time.Minute)
-	harness.Eventually(t, "the second is stopped", func() bool { return told("second") })
+	})
 }
 
 // managementClusterUIDOf returns what stands for an API.

@@ -42,7 +42,7 @@ func (r *Reconciler) observeUsers(ctx context.Context, cluster *v1alpha1.Cluster
 	seen.users = map[string]*corev1.Secret{}
 	var list corev1.SecretList
 	labels := client.MatchingLabels{v1alpha1.LabelClusterName: newLabels(cluster)[v1alpha1.LabelClusterName]}
-	if err := r.live.List(ctx, &list, client.InNamespace(r.SecretNamespace), labels, client.HasLabels{v1alpha1.LabelUser}); err != nil {
+	if err := r.Live.List(ctx, &list, client.InNamespace(r.SecretNamespace), labels, client.HasLabels{v1alpha1.LabelUser}); err != nil {
 		return kube.Named(err, "list", "Secrets", r.SecretNamespace, "")
 	}
 	for i := range list.Items {
@@ -58,7 +58,7 @@ func (r *Reconciler) observeUsers(ctx context.Context, cluster *v1alpha1.Cluster
 		}
 		var secret corev1.Secret
 		key := client.ObjectKey{Namespace: r.SecretNamespace, Name: userSecretName(cluster.Name, u.Name)}
-		switch err := r.live.Get(ctx, key, &secret); {
+		switch err := r.Live.Get(ctx, key, &secret); {
 		case err == nil:
 			seen.users[u.Name] = &secret
 		case client.IgnoreNotFound(err) != nil:
@@ -147,7 +147,7 @@ func (r *Reconciler) actOnUser(ctx context.Context, cluster *v1alpha1.Cluster, s
 	secret := seen.users[u.name]
 	switch u.action {
 	case childCreate:
-		return r.client.Create(ctx, newUserSecret(cluster, seen, u.name), client.FieldOwner(kube.FieldManager))
+		return r.Client.Create(ctx, newUserSecret(cluster, seen, u.name), client.FieldOwner(kube.FieldManager))
 	case childRepair:
 		changed, want := secret.DeepCopy(), newUserSecret(cluster, seen, u.name)
 		adopt(changed, cluster)
@@ -156,14 +156,14 @@ func (r *Reconciler) actOnUser(ctx context.Context, cluster *v1alpha1.Cluster, s
 			changed.Data = map[string][]byte{}
 		}
 		maps.Copy(changed.Data, want.Data)
-		return r.client.Update(ctx, changed, client.FieldOwner(kube.FieldManager))
+		return r.Client.Update(ctx, changed, client.FieldOwner(kube.FieldManager))
 	case childReplace:
-		if err := kube.Delete(ctx, r.client, secret); err != nil {
+		if err := kube.Delete(ctx, r.Client, secret); err != nil {
 			return err
 		}
-		return r.client.Create(ctx, newUserSecret(cluster, seen, u.name), client.FieldOwner(kube.FieldManager))
+		return r.Client.Create(ctx, newUserSecret(cluster, seen, u.name), client.FieldOwner(kube.FieldManager))
 	case childRemove:
-		return kube.Delete(ctx, r.client, secret)
+		return kube.Delete(ctx, r.Client, secret)
 	}
 	return nil
 }
@@ -278,7 +278,7 @@ func (r *Reconciler) removeUsers(ctx context.Context, cluster *v1alpha1.Cluster,
 	var errs []error
 	for _, secret := range seen.users {
 		if isControlled(secret, cluster) {
-			errs = append(errs, kube.Named(kube.Delete(ctx, r.client, secret), "delete", "Secret", secret.Namespace, secret.Name))
+			errs = append(errs, kube.Named(kube.Delete(ctx, r.Client, secret), "delete", "Secret", secret.Namespace, secret.Name))
 		}
 	}
 	return errors.Join(errs...)

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/fake"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
@@ -103,15 +104,19 @@ func (w *world) start() *world {
 	w.prober = &prober{answers: map[types.UID]*cluster.Probe{}}
 	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.Cluster] {
 		w.engine = fake.New(w.outside)
-		w.Reconciler = cluster.NewReconciler(cached, live, w.Recorder, cluster.Options{
+		w.Reconciler = cluster.NewReconciler(w.base(cached, live), cluster.Options{
 			Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: w.engine, v1alpha1.EngineRKE: w.engine},
-			SecretNamespace: w.namespace, Prober: w.prober, Clock: w.clock,
+			SecretNamespace: w.namespace, Prober: w.prober,
 		})
 		return w.Reconciler
 	}
 	w.restart()
 	w.Cleanup(w.cleanUp)
 	return w
+}
+
+func (w *world) base(c client.Client, live client.Reader) kube.Base {
+	return kube.NewBase(v1alpha1.SchemeGroupVersion.WithKind("Cluster"), c, live, w.Recorder, w.Clock)
 }
 
 // cleanUp lets the Cluster go: other tests see it, too.

@@ -93,19 +93,19 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 		return nil, err
 	}
 	job := newJob(cronTab, template, s, seen.zone())
-	started := run{name: s.name, at: s.at, manual: s.manual, backfill: s.backfill, follows: s.follows, phase: active, startTime: r.clock.Now()}
+	started := run{name: s.name, at: s.at, manual: s.manual, backfill: s.backfill, follows: s.follows, phase: active, startTime: r.Clock.Now()}
 	st.expectCreation(started)
 	limited, cancel := context.WithTimeout(ctx, createTimeout)
-	err = r.client.Create(limited, job, client.FieldOwner(kube.FieldManager))
+	err = r.Client.Create(limited, job, client.FieldOwner(kube.FieldManager))
 	cancel()
-	st.slowCreate = r.clock.Now().Sub(started.startTime) > slowThreshold
+	st.slowCreate = r.Clock.Now().Sub(started.startTime) > slowThreshold
 	created := err == nil
 	if apierrors.IsAlreadyExists(err) {
 		job, err = r.findExisting(ctx, cronTab, s)
 	} else if created {
-		r.status.Created()
+		r.Status.Created()
 		if s.isScheduled() && s.follows == nil {
-			startLag.Observe(kube.Seconds(s.due, r.clock.Now()))
+			startLag.Observe(kube.Seconds(s.due, r.Clock.Now()))
 		}
 	}
 	if err != nil {
@@ -125,7 +125,7 @@ func (r *Reconciler) start(ctx context.Context, cronTab *stablev1.CronTab, st *s
 // returns kube.ErrNotOwned if it is not, and kube.ErrStale if it is being deleted.
 func (r *Reconciler) findExisting(ctx context.Context, cronTab *stablev1.CronTab, s *pendingRun) (*batchv1.Job, error) {
 	job := &batchv1.Job{}
-	err := r.live.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: s.name}, job)
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: s.name}, job)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, kube.ErrStale

@@ -232,7 +232,7 @@ func (r *Reconciler) observeRelatives(ctx context.Context, cronTab *stablev1.Cro
 	for _, named := range cronTab.Spec.After {
 		found := predecessor{Predecessor: named}
 		var other stablev1.CronTab
-		switch err := r.client.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: named.Crontab}, &other); {
+		switch err := r.Client.Get(ctx, client.ObjectKey{Namespace: cronTab.Namespace, Name: named.Crontab}, &other); {
 		case apierrors.IsNotFound(err):
 		case err != nil:
 			return fmt.Errorf("get CronTab %s/%s: %w", cronTab.Namespace, named.Crontab, err)
@@ -245,7 +245,7 @@ func (r *Reconciler) observeRelatives(ctx context.Context, cronTab *stablev1.Cro
 		seen.predecessors = append(seen.predecessors, found)
 	}
 	if len(cronTab.Spec.After) > 0 && len(seen.successors) > 0 {
-		seen.circle = circle(ctx, r.client, cronTab)
+		seen.circle = circle(ctx, r.Client, cronTab)
 	}
 	return nil
 }
@@ -267,7 +267,7 @@ func circle(ctx context.Context, reader client.Reader, cronTab *stablev1.CronTab
 // successors returns the CronTabs that run after one.
 func (r *Reconciler) successors(ctx context.Context, key client.ObjectKey) ([]stablev1.CronTab, error) {
 	var list stablev1.CronTabList
-	if err := r.client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{afterIndex: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(key.Namespace), client.MatchingFields{afterIndex: key.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the CronTabs that run after %s: %w", key, err)
 	}
 	return list.Items, nil
@@ -304,7 +304,7 @@ func (r *Reconciler) followers(ctx context.Context, job client.Object) []client.
 // and the cache of a new process may be older than its record.
 func (r *Reconciler) confirm(ctx context.Context, followed []run) error {
 	for _, f := range followed {
-		if err := kube.CheckLive(ctx, r.live, "Job", f.job, &batchv1.Job{}, func() bool { return false }); err != nil {
+		if err := kube.CheckLive(ctx, r.Live, "Job", f.job, &batchv1.Job{}, func() bool { return false }); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package crontab
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -193,6 +194,11 @@ func TestStoriesOfBackfill(t *testing.T) {
 				}
 				if status := f.Object().Status.Backfill; status == nil || status.Total != 3 || status.Done != 3 || status.FinishTime == nil {
 					f.Errorf("the status is %s", asJSON(status))
+				}
+				for _, event := range f.Events() {
+					if strings.HasPrefix(event, "Normal SuccessfulCreate") {
+						f.Errorf("a run of a backfill has the event %q", event)
+					}
 				}
 			},
 		})

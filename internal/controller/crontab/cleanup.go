@@ -129,7 +129,7 @@ func (r *Reconciler) cleanUp(ctx context.Context, cronTab *stablev1.CronTab, p p
 // deleteJob deletes a Job. With foreground propagation, the Job stays until its Pods are gone.
 func (r *Reconciler) deleteJob(ctx context.Context, cronTab *stablev1.CronTab, run run, propagation metav1.DeletionPropagation) error {
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
-	err := r.client.Delete(ctx, job, client.Preconditions{UID: ptr.To(run.uid)}, client.PropagationPolicy(propagation))
+	err := r.Client.Delete(ctx, job, client.Preconditions{UID: ptr.To(run.uid)}, client.PropagationPolicy(propagation))
 	if err != nil && !apierrors.IsNotFound(err) && !kube.IsStale(err) {
 		return kube.Named(err, "delete", "Job", cronTab.Namespace, run.name)
 	}
@@ -144,7 +144,7 @@ func (r *Reconciler) restoreTTL(ctx context.Context, cronTab *stablev1.CronTab, 
 		return fmt.Errorf("marshal the patch of Job %s/%s: %w", cronTab.Namespace, run.name, err)
 	}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: cronTab.Namespace, Name: run.name}}
-	err = r.client.Patch(ctx, job, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager))
+	err = r.Client.Patch(ctx, job, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(kube.FieldManager))
 	if err != nil && !kube.IsStale(err) {
 		return kube.Named(err, "patch", "Job", cronTab.Namespace, run.name)
 	}

@@ -21,7 +21,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -49,11 +48,7 @@ const duePriority, latePriority = 100, 50
 
 // Reconciler starts the runs of CronTabs.
 type Reconciler struct {
-	client      client.Client
-	live        client.Reader
-	status      *kube.StatusWriter
-	events      *kube.Recorder
-	clock       clock.Clock
+	kube.Base
 	wakeups     *wakeups
 	states      *stateStore
 	slowCreates *semaphore.Weighted
@@ -62,19 +57,15 @@ type Reconciler struct {
 	ping        func(...*ping.Ping)
 }
 
-// NewReconciler returns a Reconciler. It reads from the cache of c, which needs the indexes of
-// Indexes, and from live where a stale read would be harmful. It calls ping with the pings to send; that must not block.
-func NewReconciler(c client.Client, live client.Reader, recorder *kube.Recorder, clock clock.Clock, ping func(...*ping.Ping)) *Reconciler {
+// NewReconciler returns a Reconciler. The cache of its client needs the indexes of Indexes. It calls ping with the pings to send;
+// that must not block.
+func NewReconciler(base kube.Base, ping func(...*ping.Ping)) *Reconciler {
 	return &Reconciler{
-		client:      c,
-		live:        live,
-		status:      kube.NewStatusWriter(kind.Kind, c, clock),
-		events:      recorder,
-		clock:       clock,
-		wakeups:     newWakeups(clock),
+		Base:        base,
+		wakeups:     newWakeups(base.Clock),
 		states:      newStateStore(),
 		slowCreates: semaphore.NewWeighted(maxSlowCreates),
-		activeSince: sync.OnceValue(clock.Now),
+		activeSince: sync.OnceValue(base.Clock.Now),
 		stuckAfter:  stuckAfter,
 		ping:        ping,
 	}
@@ -85,9 +76,9 @@ func Add(mgr ctrl.Manager, options controller.Options, pingNetworks []netip.Pref
 	if err := kube.AddIndexes(mgr.GetFieldIndexer(), Indexes...); err != nil {
 		return err
 	}
-	recorder := kube.NewRecorder(kind, mgr.GetEventRecorder(Name))
-	sender := ping.NewSender(mgr.GetAPIReader(), recorder, pingNetworks)
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), recorder, clock.RealClock{}, sender.Add)
+	base := kube.BaseOf(mgr, kind, Name)
+	sender := ping.NewSender(base.Live, base.Events, pingNetworks)
+	r := NewReconciler(base, sender.Add)
 	watches := ctrl.NewControllerManagedBy(mgr).
 		Watches(&stablev1.CronTab{}, r.cronTabHandler()).
 		Watches(&batchv1.Job{}, r.jobHandler()).
@@ -131,6 +122,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 		r.wakeups.set(key, plan.wakeAt)
 		return reconcile.Result{RequeueAfter: time.Millisecond, Priority: ptr.To(latePriority)}, nil
 	}
+	st.blocked.Store(plan.blocked != nil)
 	release, ok := r.reserve(st, plan)
 	if !ok {
 		r.wakeups.set(key, plan.now.Add(slowRetryInterval))
@@ -157,7 +149,7 @@ func (r *Reconciler) plan(ctx context.Context, cronTab *stablev1.CronTab, st *st
 	if err != nil {
 		return cronTab, seen, plan{}, err
 	}
-	p := decide(cronTab, seen, r.clock.Now())
+	p := decide(cronTab, seen, r.Clock.Now())
 	if p.needsLiveRead {
 		key := client.ObjectKeyFromObject(cronTab)
 		if cronTab, seen, err = r.observeLive(ctx, cronTab, seen, st); err != nil || cronTab == nil {
@@ -165,7 +157,7 @@ func (r *Reconciler) plan(ctx context.Context, cronTab *stablev1.CronTab, st *st
 			r.wakeups.set(key, p.now.Add(maxRetryInterval))
 			return cronTab, seen, p, err
 		}
-		p = decide(cronTab, seen, r.clock.Now())
+		p = decide(cronTab, seen, r.Clock.Now())
 	}
 	if p.postponed {
 		return cronTab, seen, p, nil
@@ -237,11 +229,23 @@ func (r *Reconciler) jobHandler() handler.EventHandler {
 		}
 		return cronTabForJobName(job)
 	})
+	stateOf := func(job client.Object) (*state, client.ObjectKey) {
+		ref := metav1.GetControllerOfNoCopy(job)
+		if ref == nil {
+			return nil, client.ObjectKey{}
+		}
+		key := client.ObjectKey{Namespace: job.GetNamespace(), Name: ref.Name}
+		return r.states.lookup(key, ref.UID), key
+	}
 	met := func(job client.Object) {
-		if ref := metav1.GetControllerOfNoCopy(job); ref != nil {
-			if st := r.states.lookup(client.ObjectKey{Namespace: job.GetNamespace(), Name: ref.Name}, ref.UID); st != nil {
-				st.observeCreation(job.GetName())
-			}
+		if st, _ := stateOf(job); st != nil {
+			st.observeCreation(job.GetName())
+		}
+	}
+	// The run that waits for this Job would otherwise wait until the runs of all others have started, which may be never.
+	unblock := func(job client.Object, q queue) {
+		if st, key := stateOf(job); st != nil && st.blocked.Load() {
+			kube.Enqueue(q, latePriority, key)
 		}
 	}
 	return handler.Funcs{
@@ -252,11 +256,13 @@ func (r *Reconciler) jobHandler() handler.EventHandler {
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 			wake.Update(ctx, e, q)
 			if condition, _ := crontab.Ended(e.ObjectNew.(*batchv1.Job)); condition != nil {
+				unblock(e.ObjectNew, q)
 				kube.Enqueue(q, 0, r.followers(ctx, e.ObjectNew)...)
 			}
 		},
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) {
 			met(e.Object)
+			unblock(e.Object, q)
 			wake.Delete(ctx, e, q)
 		},
 	}

@@ -58,7 +58,7 @@ func startFixture(t *testing.T, api stories.API) *fixture {
 		Now:    time.Now().Truncate(time.Minute).Add(65 * time.Second),
 	})}
 	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*stablev1.CronTab] {
-		f.Reconciler = NewReconciler(cached, live, kube.NewRecorder(kind, f.Recorder), f.Clock, func(pings ...*ping.Ping) {
+		f.Reconciler = NewReconciler(kube.NewBase(kind, cached, live, f.Recorder, f.Clock), func(pings ...*ping.Ping) {
 			for _, one := range pings {
 				f.pinged = append(f.pinged, string(one.Body.Event)+" "+string(one.Run))
 			}

@@ -76,7 +76,7 @@ func (r *Reconciler) observe(ctx context.Context, cronTab *stablev1.CronTab, cac
 // runsOf reads the Jobs of a CronTab from the cache.
 func (r *Reconciler) runsOf(ctx context.Context, cronTab *stablev1.CronTab) ([]run, error) {
 	var jobs batchv1.JobList
-	err := r.client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),
+	err := r.Client.List(ctx, &jobs, client.InNamespace(cronTab.Namespace),
 		client.MatchingFields{jobOwner: string(cronTab.UID)}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return nil, fmt.Errorf("list the Jobs of CronTab %s/%s: %w", cronTab.Namespace, cronTab.Name, err)
@@ -92,7 +92,7 @@ func (r *Reconciler) runsOf(ctx context.Context, cronTab *stablev1.CronTab) ([]r
 // that is gone. If another process has written the status, the progress in memory is discarded.
 func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, seen observation, st *state) (*stablev1.CronTab, observation, error) {
 	current := &stablev1.CronTab{}
-	if err := r.live.Get(ctx, client.ObjectKeyFromObject(cached), current); err != nil {
+	if err := r.Live.Get(ctx, client.ObjectKeyFromObject(cached), current); err != nil {
 		return nil, seen, kube.Named(client.IgnoreNotFound(err), "get", "CronTab", cached.Namespace, cached.Name)
 	}
 	if current.UID != cached.UID || !current.DeletionTimestamp.IsZero() {
@@ -107,7 +107,7 @@ func (r *Reconciler) observeLive(ctx context.Context, cached *stablev1.CronTab, 
 	}
 	// Even if act does not follow, because the cache may still have an older progress the next time.
 	st.advance(seen.cached, seen.progress)
-	st.verifiedAt = r.clock.Now()
+	st.verifiedAt = r.Clock.Now()
 	return current, seen, nil
 }
 

@@ -208,7 +208,7 @@ func (r *Reconciler) observeStuck(ctx context.Context, cronTab *stablev1.CronTab
 // podsOf reads the Pods of a Job from the API server.
 func (r *Reconciler) podsOf(ctx context.Context, namespace string, job *run) ([]corev1.Pod, error) {
 	var list corev1.PodList
-	err := r.live.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{batchv1.JobNameLabel: job.name}, client.Limit(maxPods))
+	err := r.Live.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabels{batchv1.JobNameLabel: job.name}, client.Limit(maxPods))
 	var pods []corev1.Pod
 	for i := range list.Items {
 		if owner := metav1.GetControllerOfNoCopy(&list.Items[i]); owner != nil && owner.UID == job.uid {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -45,6 +46,9 @@ type state struct {
 
 	// lastWrite is the last status update, if the cache may not have it yet.
 	lastWrite *statusWrite
+
+	// blocked means that the next run waits for an active one to end. Event handlers read it.
+	blocked atomic.Bool
 
 	// expectedRuns are Jobs that were created but have not been observed in the cache, by name.
 	// Event handlers remove them.

@@ -197,17 +197,17 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 	r.recordEvents(cronTab, st, p, d)
 
 	before, after := statusOnly(cronTab, cronTab.Status), statusOnly(cronTab, status)
-	written, result, err := r.status.Finish(ctx, before, after, outcome)
+	written, result, err := r.Status.Finish(ctx, before, after, outcome)
 	if written {
 		st.verifiedAt = p.now
 		st.lastWrite = &statusWrite{before: cronTab.ResourceVersion, after: after.ResourceVersion, status: status}
 		r.ping(endPings(cronTab, seen.runs, seen.failure)...)
 		if was.Reason != is.Reason && is.Status == metav1.ConditionFalse {
-			r.events.Warning(cronTab, is.Reason, "Schedule", is.Message)
+			r.Events.Warning(cronTab, is.Reason, "Schedule", is.Message)
 		}
 		was, is = kube.ConditionTransition(cronTab.Status.Conditions, status.Conditions, stablev1.ConditionRunsStuck)
 		if was.Status != is.Status && is.Status == metav1.ConditionTrue {
-			r.events.Warning(cronTab, is.Reason, "WatchJob", is.Message)
+			r.Events.Warning(cronTab, is.Reason, "WatchJob", is.Message)
 		}
 	}
 	return result, err
@@ -292,33 +292,33 @@ const lateEventThreshold = time.Minute
 // event would be the third write of the run.
 func (r *Reconciler) recordEvents(cronTab *stablev1.CronTab, st *state, p plan, d actResult) {
 	if !p.replaced.IsZero() {
-		r.events.Warning(cronTab, stablev1.ReasonRunRequestReplaced, "RequestRun",
+		r.Events.Warning(cronTab, stablev1.ReasonRunRequestReplaced, "RequestRun",
 			fmt.Sprintf("The run requested at %s will not start: another was requested before it could", formatRequest(p.replaced)))
 	}
 	// Of several late runs, the last one has the event: those that come too fast for the API server would cost it more than those on time.
 	if d.started != nil && (d.started.manual || p.start.isScheduled() && p.queuedCount == 1 && p.now.Sub(p.start.due) > lateEventThreshold) {
-		r.events.Normal(cronTab, stablev1.ReasonSuccessfulCreate, "CreateJob", fmt.Sprintf("Created Job %q", d.started.name))
+		r.Events.Normal(cronTab, stablev1.ReasonSuccessfulCreate, "CreateJob", fmt.Sprintf("Created Job %q", d.started.name))
 	}
 	for _, replaced := range d.replaced {
-		r.events.Normal(cronTab, stablev1.ReasonSuccessfulDelete, "DeleteJob",
+		r.Events.Normal(cronTab, stablev1.ReasonSuccessfulDelete, "DeleteJob",
 			fmt.Sprintf("Deleted Job %q to make room for the next run", replaced.name))
 	}
 	if p.blocked != nil && p.blocked.due.After(st.lastBlocked) {
 		st.lastBlocked = p.blocked.due
 		if policy := cronTab.Spec.ConcurrencyPolicy; policy == stablev1.ForbidConcurrent || policy == stablev1.AllowConcurrent {
-			r.events.Normal(cronTab, stablev1.ReasonJobAlreadyActive, "CreateJob",
+			r.Events.Normal(cronTab, stablev1.ReasonJobAlreadyActive, "CreateJob",
 				fmt.Sprintf("Run did not start: the limit of concurrencyPolicy %s is reached, %d active at a time", policy, crontab.ConcurrencyLimit(&cronTab.Spec)))
 		}
 	}
 	switch {
 	case p.overflow:
-		r.events.Warning(cronTab, stablev1.ReasonTooManyMissedRuns, "Schedule", fmt.Sprintf("Dropped %s: more were due than the limit allows", countRuns(p.missed)))
+		r.Events.Warning(cronTab, stablev1.ReasonTooManyMissedRuns, "Schedule", fmt.Sprintf("Dropped %s: more were due than the limit allows", countRuns(p.missed)))
 	case p.missed > 0:
-		r.events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %s, which will not start", countRuns(p.missed)))
+		r.Events.Warning(cronTab, stablev1.ReasonMissSchedule, "Schedule", fmt.Sprintf("Missed %s, which will not start", countRuns(p.missed)))
 	}
 	if f := st.failure; f != nil && !f.reported {
 		f.reported = true
-		r.events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", failureMessage(cronTab.Namespace, f.name, f.reason, f.exitCode))
+		r.Events.Warning(cronTab, stablev1.ReasonJobFailed, "WatchJob", failureMessage(cronTab.Namespace, f.name, f.reason, f.exitCode))
 	}
 }
 

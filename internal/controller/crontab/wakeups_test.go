@@ -9,12 +9,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/clocks"
 )
 
@@ -165,5 +168,36 @@ func TestNewAndChangedCronTabsWaitForNobody(t *testing.T) {
 		if item.NamespacedName != f.Key || priority != duePriority {
 			t.Errorf("%s: %v with priority %d", name, item, priority)
 		}
+	}
+}
+
+// A run that waits for an active one starts before cleanup of others once that has ended. Without such a run, only cleanup waits.
+func TestBlockedRunIsNotCleanup(t *testing.T) {
+	for name, test := range map[string]struct {
+		runs     int
+		priority int
+	}{
+		"nothing waits": {0, kube.LowPriority},
+		"a run waits":   {1, latePriority},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t)
+			queue := priorityqueue.New[reconcile.Request]("test")
+			defer queue.ShutDown()
+			f.create(withPolicy(stablev1.QueueConcurrent))
+			for range test.runs {
+				f.advanceToNextRun()
+			}
+			f.reconcileUntilStable()
+			running := f.jobs()[0]
+			ended := running.DeepCopy()
+			f.finishJob(ended, batchv1.JobComplete)
+			f.jobHandler().Update(t.Context(), event.UpdateEvent{ObjectOld: &running, ObjectNew: ended}, queue)
+			item, priority, _ := queue.GetWithPriority()
+			queue.Done(item)
+			if item.NamespacedName != f.Key || priority != test.priority {
+				t.Errorf("%v with priority %d, want %d", item, priority, test.priority)
+			}
+		})
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -35,29 +34,17 @@ type Options struct {
 	SecretNamespace string
 	// ConfigDirs are the directories that may contain the files of spec.configPath. If empty, no files are read.
 	ConfigDirs confine.Dirs
-	// Clock tells the time. Nil means the real one.
-	Clock clock.PassiveClock
 }
 
 // Reconciler writes the status of Kubeconfigs.
 type Reconciler struct {
-	client client.Client
-	live   client.Reader
-	status *kube.StatusWriter
+	kube.Base
 	Options
-}
-
-// NewReconciler returns a Reconciler. It reads Kubeconfigs through c, and Secrets, which are not cached, through live.
-func NewReconciler(c client.Client, live client.Reader, o Options) *Reconciler {
-	if o.Clock == nil {
-		o.Clock = clock.RealClock{}
-	}
-	return &Reconciler{client: c, live: live, status: kube.NewStatusWriter(kind.Kind, c, o.Clock), Options: o}
 }
 
 // Add adds the controller to a manager.
 func Add(mgr ctrl.Manager, options controller.Options, o Options) error {
-	r := NewReconciler(mgr.GetClient(), mgr.GetAPIReader(), o)
+	r := &Reconciler{kube.BaseOf(mgr, kind, Name), o}
 	watches := ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Kubeconfig{})
 	return setup.Controller(mgr, Name, options, watches, r)
@@ -85,7 +72,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, k *v1alpha1.Kubeconfig) (rec
 	kube.LogReady(ctx, ready)
 	after := k.DeepCopy()
 	after.Status = status
-	_, result, err := r.status.Finish(ctx, k, after, kube.Outcome{Urgent: true, Again: again})
+	_, result, err := r.Status.Finish(ctx, k, after, kube.Outcome{Urgent: true, Again: again})
 	return result, err
 }
 
@@ -97,7 +84,7 @@ func (r *Reconciler) migrate(ctx context.Context, k *v1alpha1.Kubeconfig) error 
 	}
 	changed.Spec.LegacyConfigPath = ""
 	patch := client.MergeFromWithOptions(k, client.MergeFromWithOptimisticLock{})
-	err := r.client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
+	err := r.Client.Patch(ctx, changed, patch, client.FieldOwner(kube.FieldManager))
 	if kube.IsStale(err) {
 		return nil // the event of the other change triggers the next attempt
 	}
@@ -120,7 +107,7 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 		return observation{invalid: fmt.Sprintf("Secret %s/%s is not read: %s", ref.Namespace, ref.Name, onlyIn(r.SecretNamespace))}, nil
 	case ref != nil:
 		var secret corev1.Secret
-		err := r.live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &secret)
+		err := r.Live.Get(ctx, client.ObjectKey{Namespace: ref.Namespace, Name: ref.Name}, &secret)
 		if client.IgnoreNotFound(err) != nil {
 			return observation{}, kube.Named(err, "get", "Secret", ref.Namespace, ref.Name)
 		}

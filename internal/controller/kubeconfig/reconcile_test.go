@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
@@ -136,7 +137,7 @@ func TestStatus(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = c.Delete(context.WithoutCancel(t.Context()), k) }) // other tests do not care
-			r := NewReconciler(c, c, Options{SecretNamespace: namespace, ConfigDirs: tt.dirs, Clock: clocktesting.NewFakePassiveClock(tt.at)})
+			r := &Reconciler{kube.NewBase(kind, c, c, nil, clocktesting.NewFakeClock(tt.at)), Options{SecretNamespace: namespace, ConfigDirs: tt.dirs}}
 			for range 2 { // the first may migrate
 				if err := c.Get(t.Context(), client.ObjectKeyFromObject(k), k); err != nil {
 					t.Fatal(err)

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -57,8 +56,8 @@ type Reconciler struct {
 	probers *probers
 }
 
-// NewReconciler returns a Reconciler. The clock is that of probes.
-func NewReconciler(base kube.Base, drivers *Drivers, clock clock.WithTicker) *Reconciler {
+// NewReconciler returns a Reconciler.
+func NewReconciler(base kube.Base, drivers *Drivers) *Reconciler {
 	return &Reconciler{
 		Base:    base,
 		drivers: drivers,
@@ -68,15 +67,15 @@ func NewReconciler(base kube.Base, drivers *Drivers, clock clock.WithTicker) *Re
 		wakes:   map[types.UID]time.Time{},
 		booting: map[types.UID]bool{},
 		created: map[types.UID]time.Time{},
-		probers: &probers{clock: clock, notify: drivers.notifyWatcher, all: map[types.UID]*prober{}},
+		probers: &probers{clock: base.Clock, notify: drivers.notifyWatcher, all: map[types.UID]*prober{}},
 	}
 }
 
 // Add adds the controller to a manager. The caller closes drivers after the manager has stopped.
 // It also adds the controllers of VirtualDisks, VirtualMachineSnapshots and VirtualMachineSets. With images, it also adds the controller of VirtualMachineImages, which needs a manager of all namespaces.
 func Add(mgr ctrl.Manager, options controller.Options, drivers *Drivers, images bool) error {
-	r := NewReconciler(kube.BaseOf(mgr, kind, Name), drivers, clock.RealClock{})
-	if err := mgr.Add(&orphanCollector{r: r, clock: clock.RealClock{}}); err != nil {
+	r := NewReconciler(kube.BaseOf(mgr, kind, Name), drivers)
+	if err := mgr.Add(setup.Every(orphanInterval, r.collectOrphans)); err != nil {
 		return fmt.Errorf("add the orphan collector of controller %s: %w", Name, err)
 	}
 	if err := mgr.Add(r.probers); err != nil {

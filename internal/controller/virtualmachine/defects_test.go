@@ -178,7 +178,7 @@ func TestDefectNoDeadlines(t *testing.T) {
 	w.create()
 	driver := &deadlines{Driver: w.backend}
 	w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return driver, nil }}, w.Clock)
-	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers, w.Clock)
+	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers)
 	w.reconcileUntilStable()
 	w.Delete()
 	w.reconcileUntilStable()

@@ -58,7 +58,7 @@ func emptyFixture(t *testing.T, api stories.API) *fixture {
 	})}
 	w.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.VirtualMachine] {
 		w.drivers = NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return w.backend, nil }}, w.Clock)
-		w.Reconciler = NewReconciler(kube.NewBase(kind, cached, live, w.Recorder, w.Clock), w.drivers, w.Clock)
+		w.Reconciler = NewReconciler(kube.NewBase(kind, cached, live, w.Recorder, w.Clock), w.drivers)
 		return w // tests replace the Reconciler
 	}
 	return w

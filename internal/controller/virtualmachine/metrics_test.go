@@ -158,7 +158,7 @@ func TestMetricsOfALife(t *testing.T) {
 	w := newFixture(t)
 	w.Clock.SetTime(w.Clock.Now().Add(-2 * time.Second)) // behind the clock of the API server, which sets the creation timestamp
 	w.drivers = NewDrivers([]string{name}, map[string]Opener{name: func() (Driver, error) { return w.backend, nil }}, w.Clock)
-	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers, w.Clock)
+	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers)
 	w.create()
 	w.reconcileUntilStable()
 	w.backend.Boot(w.uid())

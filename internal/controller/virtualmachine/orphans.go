@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -23,29 +22,8 @@ const (
 	orphanTimeout = 30 * time.Second
 )
 
-// orphanCollector deletes servers whose VirtualMachine is gone, because a user removed the
-// finalizer or etcd was restored from a backup. It runs in the leader.
-type orphanCollector struct {
-	r     *Reconciler
-	clock clock.WithTicker
-}
-
-// Start implements manager.Runnable.
-func (s *orphanCollector) Start(ctx context.Context) error {
-	ticker := s.clock.NewTicker(orphanInterval)
-	defer ticker.Stop()
-	for {
-		s.r.collectOrphans(ctx)
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C():
-		}
-	}
-}
-
-// collectOrphans deletes the servers of this cluster whose VirtualMachine is certainly gone.
-// Errors are logged; the next collection retries.
+// collectOrphans deletes the servers of this cluster whose VirtualMachine is certainly gone, because a user removed the finalizer or
+// etcd was restored from a backup. Errors are logged; the next collection retries.
 func (r *Reconciler) collectOrphans(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, orphanTimeout)
 	defer cancel()

@@ -372,7 +372,7 @@ func TestMissingDriverKeepsWhatItHas(t *testing.T) {
 	w.createReady()
 	vm := w.Object()
 	w.drivers = NewDrivers([]string{"other"}, nil, w.Clock)
-	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers, w.Clock)
+	w.Reconciler = NewReconciler(kube.NewBase(kind, w.Client, w.Client, w.Recorder, w.Clock), w.drivers)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseUnknown, isFalse, v1alpha1.ReasonDriverMissing)
 	w.Delete()

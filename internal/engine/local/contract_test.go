@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	"k8s.io/utils/clock"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
@@ -38,7 +39,7 @@ func newOptions(t *testing.T) local.Options {
 		}
 	})
 	return local.Options{
-		Dir: dir, Snapshots: filepath.Join(filepath.Dir(dir), "snapshots"), Nodes: 1, Ephemeral: true,
+		Dir: dir, Snapshots: filepath.Join(filepath.Dir(dir), "snapshots"), Nodes: 1, Ephemeral: true, Clock: clock.RealClock{},
 		Binary: func() (string, error) { return env.Binary("keelson-kube") },
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/engine/local"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
@@ -38,9 +39,9 @@ func startManaged(t *testing.T, prefix string, opts local.Options) *managed {
 	api, namespace := harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), env.Namespace(t)
 	m := &managed{api: api, namespace: namespace, engine: local.New(opts), recorder: events.NewFakeRecorder(1000)}
 	m.cluster = &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: strings.Replace(namespace, "test-", prefix, 1)}}
-	m.reconciler = cluster.NewReconciler(api, api, m.recorder, cluster.Options{
+	m.reconciler = cluster.NewReconciler(kube.NewBase(v1alpha1.SchemeGroupVersion.WithKind("Cluster"), api, api, m.recorder, opts.Clock), cluster.Options{
 		Engines:         map[v1alpha1.Engine]cluster.Engine{v1alpha1.EngineLocal: m.engine},
-		SecretNamespace: namespace, Prober: cluster.NewProber(clock.RealClock{}), Clock: opts.Clock,
+		SecretNamespace: namespace, Prober: cluster.NewProber(clock.RealClock{}),
 	})
 	m.stop = reconcileUntilStopped(t, api, m.cluster.Name, m.reconciler)
 	t.Cleanup(m.stop)
