@@ -2,6 +2,7 @@ package setup
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,12 +11,13 @@ import (
 func TestEvery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
-		calls, ended := 0, make(chan error)
-		go func() { ended <- Every(time.Minute, func(context.Context) { calls++ }).Start(ctx) }()
-		for _, want := range []int{1, 1, 2, 2, 3} {
+		var calls atomic.Int32
+		ended := make(chan error)
+		go func() { ended <- Every(time.Minute, func(context.Context) { calls.Add(1) }).Start(ctx) }()
+		for _, want := range []int32{1, 1, 2, 2, 3} {
 			synctest.Wait()
-			if calls != want {
-				t.Errorf("%d calls, want %d", calls, want)
+			if got := calls.Load(); got != want {
+				t.Errorf("%d calls, want %d", got, want)
 			}
 			<-time.After(30*time.Second + time.Millisecond)
 		}
