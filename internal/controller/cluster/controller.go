@@ -40,7 +40,7 @@ type Reconciler struct {
 	metrics *measures
 }
 
-// NewReconciler returns a Reconciler. Secrets are not cached.
+// NewReconciler returns a Reconciler. It reads Secrets from the API server, because they are not cached.
 func NewReconciler(base kube.Base, o Options) *Reconciler {
 	return &Reconciler{Base: base, Options: o, metrics: measured}
 }
