@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"strings"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -14,4 +16,12 @@ func ConditionTransition(before, after []metav1.Condition, condition string) (wa
 		is = *found
 	}
 	return was, is
+}
+
+// Sentence capitalizes the first letter of the message of a condition: many come from errors.
+func Sentence(text string) string {
+	if text == "" {
+		return text
+	}
+	return strings.ToUpper(text[:1]) + text[1:]
 }

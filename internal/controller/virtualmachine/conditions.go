@@ -9,6 +9,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // creatingMessage is the message of Ready while a server is being created and reports no progress.
@@ -19,15 +20,7 @@ const restoringMessage = "The machine is being restored from a snapshot"
 
 // newCondition returns a condition without the fields that summarize sets for all conditions.
 func newCondition(name string, status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
-	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: sentence(fmt.Sprintf(message, args...))}
-}
-
-// sentence capitalizes the first letter of text: many messages come from errors.
-func sentence(text string) string {
-	if text == "" {
-		return text
-	}
-	return strings.ToUpper(text[:1]) + text[1:]
+	return metav1.Condition{Type: name, Status: status, Reason: reason, Message: kube.Sentence(fmt.Sprintf(message, args...))}
 }
 
 // requested returns Ready of a machine that is at rest, as requested.

@@ -179,7 +179,7 @@ func (d *Driver) forget(m *machine) {
 	defer d.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if d.machines[m.id.UID] == m && m.task == nil && m.record.Failed == nil {
+	if d.machines[m.id.UID] == m && !m.task.Busy() && m.record.Failed == nil {
 		delete(d.machines, m.id.UID)
 	}
 }

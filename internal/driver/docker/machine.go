@@ -2,6 +2,7 @@ package docker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 )
 
 // machine is the driver's state of one machine, with or without a container.
@@ -17,20 +19,13 @@ type machine struct {
 	d  *Driver
 	id backend.Identity
 
+	task operation.Slot
+
 	mu     sync.Mutex
 	record record
-	task   *task
 	// taskErr is the error of the last attempt to delete the machine, until Delete returns it.
 	taskErr error
 	usage   usage
-}
-
-// task is an operation in the background.
-type task struct {
-	kind     backend.Task
-	progress string
-	cancel   context.CancelFunc
-	done     chan struct{}
 }
 
 // begin starts a task. It returns ErrInProgress if the task runs, now or already.
@@ -47,47 +42,24 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	default:
 		return backend.ErrInProgress
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.task != nil && m.task.kind == kind {
-		return backend.ErrInProgress
-	}
-	previous := m.task
-	if previous != nil {
-		if kind != backend.TaskDelete {
-			return fmt.Errorf("machine %s: the task %s is still running", m.id.UID, previous.kind)
-		}
-		previous.cancel()
-	}
-	ctx, cancel := context.WithCancel(m.d.ctx)
-	t := &task{kind: kind, cancel: cancel, done: make(chan struct{})}
-	m.task = t
-	m.d.tasks.Go(func() {
-		defer cancel()
-		if previous != nil {
-			<-previous.done
-		}
-		m.finish(t, work(ctx))
+	err := m.task.Begin(m.d.ctx, &m.d.tasks, operation.Work{
+		Kind: kind, Replaces: kind == backend.TaskDelete, Do: work, Changed: func() { m.d.notifyChange(m.id) },
+		Ended: func(err error) {
+			if err != nil {
+				m.noteFailure(kind, err)
+			}
+		},
 	})
+	if err != nil && !errors.Is(err, backend.ErrInProgress) {
+		return fmt.Errorf("machine %s: %w", m.id.UID, err)
+	}
 	return backend.ErrInProgress
 }
 
-func (m *machine) finish(t *task, err error) {
-	m.mu.Lock()
-	if m.task == t {
-		m.task = nil
-		if err != nil && m.d.ctx.Err() == nil {
-			m.noteFailure(t.kind, err)
-		}
-	}
-	close(t.done)
-	m.mu.Unlock()
-	m.d.notifyChange(m.id)
-}
-
-// noteFailure records the error of a task; m.mu is held. Each attempt has a name, so that it is
-// counted once.
+// noteFailure records the error of a task. Each attempt has a name, so that it is counted once.
 func (m *machine) noteFailure(kind backend.Task, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	now := time.Now()
 	ended := &backend.Ended{Run: "attempt-" + strconv.FormatInt(now.UnixNano(), 36), Message: err.Error(), At: now}
 	switch kind {
@@ -113,13 +85,7 @@ func (m *machine) change(change func(*record)) {
 
 // progress sets the progress of the current task.
 func (m *machine) progress(text string) {
-	m.mu.Lock()
-	changed := m.task != nil && m.task.progress != text
-	if changed {
-		m.task.progress = text
-	}
-	m.mu.Unlock()
-	if changed {
+	if m.task.SetProgress(text) {
 		m.d.notifyChange(m.id)
 	}
 }
@@ -133,9 +99,7 @@ func (m *machine) attempt() (backend.Server, bool) {
 	if m.record.Failed != nil && m.record.Failed.Cause == backend.CauseCreateFailed {
 		s.Ended = m.record.Failed
 	}
-	if m.task != nil {
-		s.Task, s.Progress = m.task.kind, m.task.progress
-	}
+	s.Task, s.Progress = m.task.State()
 	return s, s.Ended != nil || s.Task != backend.TaskNone
 }
 
@@ -145,9 +109,7 @@ func (m *machine) server(ctr *container.InspectResponse) backend.Server {
 	defer m.mu.Unlock()
 	s := describe(ctr, &m.record)
 	s.Identity = m.id
-	if m.task != nil {
-		s.Task, s.Progress = m.task.kind, m.task.progress
-	}
+	s.Task, s.Progress = m.task.State()
 	if s.IsOn() && m.usage.run == s.Run {
 		s.Usage = m.usage.last
 	}
@@ -159,9 +121,7 @@ func (m *machine) complete(s *backend.Server) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s.Hash = m.record.Machine.Hash
-	if m.task != nil {
-		s.Task, s.Progress = m.task.kind, m.task.progress
-	}
+	s.Task, s.Progress = m.task.State()
 	if s.IsOn() {
 		s.Usage = m.usage.last
 	}

@@ -30,7 +30,7 @@ func (d *Driver) Delete(ctx context.Context, id backend.Identity, options backen
 		return err
 	}
 	m.mu.Lock()
-	failed, busy := m.taskErr, m.task != nil
+	failed, busy := m.taskErr, m.task.Busy()
 	m.taskErr = nil
 	m.mu.Unlock()
 	if failed != nil {

@@ -42,7 +42,7 @@ func (v *virtualDisk) claim(id backend.Identity) error {
 		return &notFreeError{why: fmt.Sprintf("the VirtualDisk %s is being deleted", name)}
 	case !v.def.Created:
 		return &notFreeError{why: fmt.Sprintf("waiting for the VirtualDisk %s, which is not ready", name)}
-	case v.work != nil:
+	case v.work.Busy():
 		return &notFreeError{why: fmt.Sprintf("waiting for the VirtualDisk %s, which is being grown", name)}
 	case v.readers > 0:
 		return &notFreeError{why: fmt.Sprintf("waiting for the VirtualDisk %s, which is being cloned", name)}

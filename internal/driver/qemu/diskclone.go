@@ -28,7 +28,7 @@ func (v *virtualDisk) beginRead() error {
 	}
 	var err error
 	switch {
-	case !v.def.Created || v.def.Removing || v.deleting || v.work != nil:
+	case !v.def.Created || v.def.Removing || v.deleting || v.work.Busy():
 		err = fmt.Errorf("%w: the VirtualDisk %s is being created, grown or deleted", backend.ErrSourceNotReady, v.id.Name)
 	case v.holds > 0:
 		err = fmt.Errorf("%w: the machine that has the VirtualDisk %s is being started; stop it, or remove the disk from it", backend.ErrSourceInUse, v.id.Name)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
@@ -33,11 +34,9 @@ func (d *Driver) ObserveDisk(_ context.Context, id backend.DiskIdentity) (backen
 	}
 	v.mu.Lock()
 	state := backend.DiskState{
-		Created: v.def.Created && !v.def.Removing, Busy: v.work != nil, Failure: v.failure, FailedAt: v.failedAt, AttachedTo: v.def.Owner,
+		Created: v.def.Created && !v.def.Removing, Busy: v.work.Busy(), Failure: v.failure, FailedAt: v.failedAt, AttachedTo: v.def.Owner,
 	}
-	if v.work != nil {
-		state.Progress = v.work.progress
-	}
+	_, state.Progress = v.work.State()
 	v.mu.Unlock()
 	if !state.Created {
 		return state, nil
@@ -67,7 +66,7 @@ func (d *Driver) EnsureDisk(_ context.Context, disk backend.VirtualDisk) error {
 		return err
 	}
 	v.mu.Lock()
-	created, busy, grows := v.def.Created, v.work != nil, disk.SizeBytes > v.def.SizeBytes
+	created, busy, grows := v.def.Created, v.work.Busy(), disk.SizeBytes > v.def.SizeBytes
 	owner, failed := v.def.Owner, v.failure != nil
 	if created && grows && !v.def.Removing {
 		def := v.def
@@ -133,26 +132,19 @@ func (d *Driver) addDisk(disk backend.VirtualDisk) (*virtualDisk, error) {
 
 // begin starts the creation or growth of the disk in the background. It returns false if that is not possible now.
 func (v *virtualDisk) begin(progress string, work func(ctx context.Context) error) bool {
-	ctx, cancel := context.WithCancel(v.d.ctx)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if v.work != nil || v.deleting || v.readers > 0 || v.def.Created && v.def.Owner != nil {
-		cancel()
+	if v.deleting || v.readers > 0 || v.def.Created && v.def.Owner != nil {
 		return false
 	}
-	v.work = &diskTask{progress: progress, cancel: cancel}
-	v.d.tasks.Go(func() {
-		defer cancel()
-		err := work(ctx)
-		v.mu.Lock()
-		v.work, v.failure = nil, nil
-		if err != nil && ctx.Err() == nil {
+	return nil == v.work.Begin(v.d.ctx, &v.d.tasks, operation.Work{
+		Kind: backend.TaskCreate, Progress: progress, Do: work, Changed: func() { v.d.notifyDisk(v) },
+		Ended: func(err error) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
 			v.failure, v.failedAt = err, time.Now()
-		}
-		v.mu.Unlock()
-		v.d.notifyDisk(v)
+		},
 	})
-	return true
 }
 
 // beginCreate begins to create the file of the disk.
@@ -235,13 +227,7 @@ func (v *virtualDisk) grow(ctx context.Context) error {
 
 // progress reports the progress of the work.
 func (v *virtualDisk) progress(text string) {
-	v.mu.Lock()
-	changed := v.work != nil && v.work.progress != text
-	if changed {
-		v.work.progress = text
-	}
-	v.mu.Unlock()
-	if changed {
+	if v.work.SetProgress(text) {
 		v.d.notifyDiskController(v)
 	}
 }
@@ -263,8 +249,7 @@ func (d *Driver) DeleteDisk(_ context.Context, id backend.DiskIdentity, retain b
 	switch def := v.def; {
 	case def.Owner != nil:
 		err = fmt.Errorf("%w: the machine %s has it", backend.ErrDiskInUse, def.Owner.Name)
-	case v.work != nil:
-		v.work.cancel()
+	case v.work.Cancel():
 		err = backend.ErrInProgress
 	case v.readers > 0:
 		err = fmt.Errorf("it is being cloned: %w", backend.ErrInProgress)

@@ -161,8 +161,9 @@ func (m *machine) awaitAwake(ctx context.Context) error {
 	ticker := time.NewTicker(wakePoll)
 	defer ticker.Stop()
 	for {
+		task, _ := m.task.State()
 		m.mu.Lock()
-		wakes := m.wanted && (m.def.Asleep != nil && m.def.Asleep.WakeOnConnection || m.task != nil && m.task.kind == backend.TaskStart)
+		wakes := m.wanted && (m.def.Asleep != nil && m.def.Asleep.WakeOnConnection || task == backend.TaskStart)
 		m.mu.Unlock()
 		if !wakes {
 			return nil

@@ -117,7 +117,7 @@ func (m *machine) wantTemplate() {
 // not begun, so that nothing is lost.
 func (m *machine) endIfWaiting() {
 	m.mu.Lock()
-	waits := m.def.Owner.Phase == owner.Starting && m.def.Owner.Owed.Start && m.run != "" && m.task == nil
+	waits := m.def.Owner.Phase == owner.Starting && m.def.Owner.Owed.Start && m.run != "" && !m.task.Busy()
 	m.mu.Unlock()
 	if waits {
 		_ = m.begin(backend.TaskStart, m.endQEMU) // it continues in the background

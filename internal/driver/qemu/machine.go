@@ -18,6 +18,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -28,9 +29,10 @@ type machine struct {
 	id  backend.Identity
 	dir string
 
-	mu   sync.Mutex
-	def  definition
-	task *task
+	task operation.Slot
+
+	mu  sync.Mutex
+	def definition
 	// leaving means that the machine is being removed and its process has ended: it has no place in the
 	// network any more.
 	leaving bool
@@ -76,14 +78,6 @@ type machine struct {
 	notifyPending bool
 }
 
-// task is a background operation.
-type task struct {
-	kind     backend.Task
-	progress string
-	cancel   context.CancelFunc
-	done     chan struct{}
-}
-
 func newMachine(d *Driver, def definition) *machine {
 	m := &machine{
 		d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def,
@@ -107,43 +101,24 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 	if closed {
 		return fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.task != nil && m.task.kind == kind {
-		return backend.ErrInProgress
-	}
-	previous := m.task
-	if previous != nil {
-		if kind != backend.TaskDelete {
-			return fmt.Errorf("machine %s: the task %s is still running", m.id.UID, previous.kind)
-		}
-		previous.cancel()
-	}
-	ctx, cancel := context.WithCancel(m.d.ctx)
-	t := &task{kind: kind, cancel: cancel, done: make(chan struct{})}
-	m.task = t
-	m.d.tasks.Go(func() {
-		defer cancel()
-		if previous != nil {
-			<-previous.done
-		}
-		err := work(ctx)
-		m.mu.Lock()
-		if m.task == t {
-			m.task = nil
-			if err != nil && m.d.ctx.Err() == nil {
+	err := m.task.Begin(m.d.ctx, &m.d.tasks, operation.Work{
+		Kind: kind, Replaces: kind == backend.TaskDelete, Do: work, Changed: m.notifyChange,
+		Ended: func(err error) {
+			if err != nil {
 				m.recordFailure(kind, err)
 			}
-		}
-		close(t.done)
-		m.mu.Unlock()
-		m.notifyChange()
+		},
 	})
+	if err != nil && !errors.Is(err, backend.ErrInProgress) {
+		return fmt.Errorf("machine %s: %w", m.id.UID, err)
+	}
 	return backend.ErrInProgress
 }
 
-// recordFailure records the failure of a task; m.mu is held.
+// recordFailure records the failure of a task.
 func (m *machine) recordFailure(kind backend.Task, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	ended := &backend.Ended{Run: "attempt-" + strconv.FormatInt(time.Now().UnixNano(), 36), Message: err.Error(), At: time.Now()}
 	switch kind {
 	case backend.TaskCreate:
@@ -173,13 +148,7 @@ func (m *machine) save() {
 
 // progress reports the progress of the current task.
 func (m *machine) progress(text string) {
-	m.mu.Lock()
-	changed := m.task != nil && m.task.progress != text
-	if changed {
-		m.task.progress = text
-	}
-	m.mu.Unlock()
-	if changed {
+	if m.task.SetProgress(text) {
 		m.notifyChange()
 	}
 }
@@ -197,9 +166,7 @@ func (m *machine) snapshot() backend.Server {
 		Run: m.def.LastRun, Ended: m.def.Ended, Emulated: !m.d.kvm, Hash: m.def.Hash,
 		Restored: m.def.Restored, FailedRestore: m.failedAttempt(),
 	}
-	if m.task != nil {
-		s.Task, s.Progress = m.task.kind, m.task.progress
-	}
+	s.Task, s.Progress = m.task.State()
 	if m.def.Restoring != nil {
 		s.Restoring = m.def.Restoring.Token
 	}
@@ -287,7 +254,7 @@ func (m *machine) isLeaving() bool {
 // isFolderMissing reports whether the folder of a machine that is off was removed.
 func (m *machine) isFolderMissing() bool {
 	m.mu.Lock()
-	idle := m.run == "" && m.task == nil && m.def.Created
+	idle := m.run == "" && !m.task.Busy() && m.def.Created
 	m.mu.Unlock()
 	if !idle {
 		return false

@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
@@ -34,8 +35,8 @@ type machineSnapshot struct {
 	// mu is locked after Driver.mu and machine.mu.
 	mu  sync.Mutex
 	def snapshotDefinition
-	// work is the attempt in progress, nil if there is none.
-	work *diskTask
+	// work is the attempt in progress.
+	work operation.Slot
 	// failure is why the last one failed, at failedAt.
 	failure  error
 	failedAt time.Time
@@ -171,13 +172,7 @@ func (s *machineSnapshot) definition() snapshotDefinition {
 
 // progress reports the progress of the work.
 func (s *machineSnapshot) progress(text string) {
-	s.mu.Lock()
-	changed := s.work != nil && s.work.progress != text
-	if changed {
-		s.work.progress = text
-	}
-	s.mu.Unlock()
-	if changed {
+	if s.work.SetProgress(text) {
 		s.notify()
 	}
 }
@@ -192,26 +187,23 @@ func (s *machineSnapshot) notify() {
 
 // begin starts an attempt to take the snapshot in the background, unless there is one or it is not wanted any more.
 func (s *machineSnapshot) begin(m *machine, memory bool) {
-	ctx, cancel := context.WithCancel(s.d.ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.work != nil || s.deleting || s.def.Taken {
-		cancel()
+	if s.deleting || s.def.Taken {
 		return
 	}
-	s.failure = nil
-	s.work = &diskTask{progress: "the machine is being copied", cancel: cancel}
-	s.d.tasks.Go(func() {
-		defer cancel()
-		err := s.take(ctx, m, memory)
-		s.mu.Lock()
-		s.work = nil
-		if err != nil && ctx.Err() == nil {
+	err := s.work.Begin(s.d.ctx, &s.d.tasks, operation.Work{
+		Kind: backend.TaskCreate, Progress: "the machine is being copied", Changed: s.notify,
+		Do: func(ctx context.Context) error { return s.take(ctx, m, memory) },
+		Ended: func(err error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
 			s.failure, s.failedAt = err, time.Now()
-		}
-		s.mu.Unlock()
-		s.notify()
+		},
 	})
+	if err == nil {
+		s.failure = nil
+	}
 }
 
 // files returns the paths of the files of the complete snapshot.

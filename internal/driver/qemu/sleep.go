@@ -33,7 +33,7 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 		return err
 	}
 	m.mu.Lock()
-	isOff, failed, begun := m.run == "", m.failedSleep, m.task != nil
+	isOff, failed, begun := m.run == "", m.failedSleep, m.task.Busy()
 	m.mu.Unlock()
 	if isOff {
 		return m.changeSleep(options)
@@ -220,7 +220,7 @@ func (m *machine) endQEMU(ctx context.Context) error {
 // endIfAsleep ends the QEMU of a machine that is asleep, unless that is being done: a manager was killed in between.
 func (m *machine) endIfAsleep() {
 	m.mu.Lock()
-	left := m.def.Asleep != nil && m.run != "" && m.task == nil
+	left := m.def.Asleep != nil && m.run != "" && !m.task.Busy()
 	m.mu.Unlock()
 	if left {
 		_ = m.begin(backend.TaskSleep, m.endQEMU) // it continues in the background, or another task has begun

@@ -28,10 +28,8 @@ func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity)
 	}
 	s.mu.Lock()
 	def := s.def
-	state := backend.SnapshotState{Taken: def.Taken, TakenAt: def.TakenAt, Busy: s.work != nil, Failure: s.failure, FailedAt: s.failedAt}
-	if s.work != nil {
-		state.Progress = s.work.progress
-	}
+	state := backend.SnapshotState{Taken: def.Taken, TakenAt: def.TakenAt, Busy: s.work.Busy(), Failure: s.failure, FailedAt: s.failedAt}
+	_, state.Progress = s.work.State()
 	s.mu.Unlock()
 	if !state.Taken {
 		return state, nil
@@ -163,8 +161,7 @@ func (s *machineSnapshot) close() error {
 	defer s.mu.Unlock()
 	s.deleting = true
 	switch {
-	case s.work != nil:
-		s.work.cancel()
+	case s.work.Cancel():
 		return fmt.Errorf("the attempt to take the snapshot %s is being ended: %w", s.id.Name, backend.ErrInProgress)
 	case s.readers > 0:
 		return fmt.Errorf("a machine is being created or restored from the snapshot %s: %w", s.id.Name, backend.ErrInProgress)

@@ -68,7 +68,7 @@ func (d *Driver) stopAll(ctx context.Context, options StopOptions) error {
 		}
 	}
 	for _, m := range sleepers {
-		err := m.waitIdle(ctx)
+		err := m.task.Wait(ctx)
 		if err == nil {
 			err = m.endUnlessAsleep(ctx, options.Grace)
 		}
@@ -100,22 +100,6 @@ func (m *machine) powerOff(ctx context.Context, grace time.Duration) error {
 		return err
 	}
 	return nil
-}
-
-// waitIdle waits until the task of the machine has ended.
-func (m *machine) waitIdle(ctx context.Context) error {
-	m.mu.Lock()
-	current := m.task
-	m.mu.Unlock()
-	if current == nil {
-		return nil
-	}
-	select {
-	case <-current.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // endUnlessAsleep begins to end the QEMU of a machine that could not be put to sleep. It powers the machine off, and records why,

@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/sandbox"
 )
@@ -31,8 +31,8 @@ type virtualDisk struct {
 	// mu is locked after Driver.mu and machine.mu.
 	mu  sync.Mutex
 	def diskDefinition
-	// work is the creation or growth in progress, nil if there is none. No machine can claim the disk meanwhile.
-	work *diskTask
+	// work is the creation or growth in progress. No machine can claim the disk meanwhile.
+	work operation.Slot
 	// failure is why the last one failed, at failedAt.
 	failure  error
 	failedAt time.Time
@@ -43,12 +43,6 @@ type virtualDisk struct {
 	readers int
 	idle    chan struct{}
 	holds   int
-}
-
-// diskTask is the creation or growth of a disk.
-type diskTask struct {
-	progress string
-	cancel   context.CancelFunc
 }
 
 // diskDefinition is the persistent state of a disk.

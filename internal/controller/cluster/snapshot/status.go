@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -57,7 +56,7 @@ func summarizeReady(s *v1alpha1.ClusterSnapshot, seen observation, p plan, actEr
 	case seen.taken != nil:
 		return newCondition(metav1.ConditionTrue, v1alpha1.ReasonSnapshotTaken, fmt.Sprintf("The snapshot of the Cluster %s is taken", seen.taken.Cluster))
 	case actErr != nil && !kube.IsStale(actErr):
-		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, fmt.Sprintf("%v. Keelson retries", capitalize(actErr)))
+		return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, kube.Sentence(actErr.Error())+". Keelson retries")
 	}
 	return newCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotFailed, "The snapshot was not taken. Keelson retries") // not written
 }
@@ -69,12 +68,6 @@ func whyNotRead(s *v1alpha1.ClusterSnapshot) string {
 		return is.Message
 	}
 	return "they are read from the store of the manager"
-}
-
-// capitalize returns the text of an error as a sentence.
-func capitalize(err error) string {
-	text := err.Error()
-	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // finish writes the status if it changed, then records events.

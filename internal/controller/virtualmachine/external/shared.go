@@ -3,7 +3,6 @@ package external
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,10 +24,9 @@ func Changes[I any](watch func(notify func(I)), key func(I) client.ObjectKey) so
 	})
 }
 
-// NewCondition returns a condition Ready, whose message begins with a capital letter.
+// NewCondition returns a condition Ready.
 func NewCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
-	text := fmt.Sprintf(message, args...)
-	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: strings.ToUpper(text[:1]) + text[1:]}
+	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: kube.Sentence(fmt.Sprintf(message, args...))}
 }
 
 // SetConditions sets conditions of an object at a time.
