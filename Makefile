@@ -132,9 +132,10 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
 # only end-to-end test of its kind. TestSmoke is such a test that CI runs nevertheless. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
-GO_TEST := go run ./internal/testing/env/run -- go test -race -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
+# With -trimpath, another clone of the repository does not compile all packages again.
+GO_TEST := $(PROGRAM) go run ./internal/testing/env/run -- env CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 # Benchmarks are a module of their own, and start control planes of their own.
-BENCH_TEST := go test -race -vet=off -ldflags=-w -timeout 75m
+BENCH_TEST := go test -race -trimpath -vet=off -ldflags=-w -timeout 75m
 # Those that take longest begin first, so that none of them is left alone at the end.
 LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/install test/e2e)
 # The packages of the root module with tests whose names begin so.
@@ -216,13 +217,14 @@ $(BENCHES): bench-%: build
 	bin/bench/$* $(ARGS)
 bench-vm: guest
 
-# Soak tests are test files with the build tag soak. One package at a time: some judge what is late.
+# Soak tests are test files with the build tag soak. One package at a time: some judge what is late. The race detector would take half of the
+# processor time from the programs under test.
 SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//go:build soak$$' -- '*_test.go'))))
 
 .PHONY: soak
 soak: build test-needs ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 	$(if $(SOAK_PACKAGES),,$(error There are no soak tests: no test file has the build tag soak))
-	go run ./internal/testing/env/run -- go test -race -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
+	$(PROGRAM) go run ./internal/testing/env/run -- go test -vet=off -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
 
 # It compiles a good part of Kubernetes once more, in other versions: minutes, which CI does not have.
 .PHONY: certmanager

@@ -31,6 +31,7 @@ var typedBy = map[string]string{
 	"cluster-stop.md":              "TestLongClusterPage",
 	"cluster-upgrade.md":           "TestLongClusterPage",
 	"crontab-after.md":             "TestCronTabPage",
+	"crontab-ping.md":              "TestEnabledKinds",
 	"crontab-tasks.md":             "TestCronTabPage",
 	"crontab.md":                   "TestCronTabPage",
 	"crontab-schedules.md":         "TestSchedulesPage",

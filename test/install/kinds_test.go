@@ -347,6 +347,7 @@ func TestEnabledKinds(t *testing.T) {
 	w.kubectl(t, "create", "secret", "generic", "mine", "--namespace", home, "--from-file=value="+w.Env["KUBECONFIG"])
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Kubeconfig, metadata: {name: mine}, spec: {secretRef: {namespace: "+home+", name: mine}}}")
 	w.kubectl(t, "wait", "--for=condition=Ready", "kubeconfig/mine", "--timeout", transcript.WaitTimeout.String())
+	w.pingsWithSecret(t)
 	w.kubectl(t, "label", "virtualmachine", "before", "still=mine")
 	w.kubectl(t, "delete", "virtualmachine", "before", "--timeout", transcript.WaitTimeout.String())
 	if mayReadSecrets() {
@@ -378,6 +379,21 @@ func TestEnabledKinds(t *testing.T) {
 	for _, refused := range w.recordOf(t, user).refused {
 		t.Errorf("missing permission: %s", refused)
 	}
+}
+
+// pingsWithSecret runs the commands of docs/crontab-ping.md, which let the manager read the Secret of a check, and waits until the
+// manager has read it: it refuses to send a request to the address there.
+func (w *world) pingsWithSecret(t *testing.T) {
+	t.Helper()
+	commands := transcript.Commands(t, "../../docs/crontab-ping.md")[0]
+	w.Script(t, t.TempDir(), regexp.MustCompile(`--from-literal=url=\S+`).ReplaceAllString(commands, "--from-literal=url=http://127.0.0.1:1"))
+	w.apply(t, "{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: checked}, spec: {schedule: '0 0 1 1 *', jobTemplate: {containers: [{name: run, image: busybox}]}, ping: {secretRef: {name: backup-check}}}}")
+	w.OK(t, "keelson", "crontab", "trigger", "checked", "--wait=false")
+	transcript.Eventually(t, "the manager has read the Secret", func() bool {
+		events := w.Run(transcript.Quietly(t), "kubectl", "events", "--for", "crontab/checked", "--types", "Warning")
+		return strings.Contains(events.Stdout, "the address is not allowed")
+	})
+	w.kubectl(t, "delete", "crontab", "checked")
 }
 
 // refuses waits until a command that creates an object of a disabled kind fails: a policy takes

@@ -23,8 +23,9 @@ const (
 	// maxClockSkew is how far decidedUntil may be in the future before a condition reports it.
 	maxClockSkew = time.Minute
 
-	// maxCleanupDelay is how long due runs may delay cleanup and status, and maxPostponement how long they may delay late runs. Without
-	// these, due runs that come faster than the API server accepts them would delay all else for as long as that lasts.
+	// maxCleanupDelay is how long due runs of a CronTab may delay its cleanup and status, and maxPostponement how long those of others may
+	// delay them, and late runs. Without these, due runs that come faster than the API server accepts them would delay all else for as long
+	// as that lasts.
 	maxCleanupDelay, maxPostponement = 5 * time.Second, 10 * time.Second
 
 	// liveReadThreshold is how late a run must be before the controller reads the CronTab from the

@@ -9,12 +9,12 @@
 package env
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -190,14 +190,29 @@ func StartControlPlane(ctx context.Context, opts controlplane.Options) (*control
 	return cp, stop, nil
 }
 
+// Root returns the folder of the repository: the first one with the go.mod of this module, above the folder in which the program was
+// started. Tests start in the folder of their package.
+var Root = sync.OnceValues(func() (string, error) {
+	for dir := started; ; dir = filepath.Dir(dir) {
+		if text, err := os.ReadFile(filepath.Join(dir, "go.mod")); err == nil && bytes.HasPrefix(text, []byte("module github.com/keelson-dev/keelson\n")) {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", fmt.Errorf("%q is not in the repository", started)
+		}
+	}
+})
+
+// started is the folder in which the program was started; a test may change it.
+var started, _ = os.Getwd()
+
 // Binary returns the path of a program in bin/, the output of make build.
 func Binary(name string) (string, error) {
-	_, source, _, ok := runtime.Caller(0)
-	if !ok {
-		return "", errors.New("the source path of this test binary is unknown")
+	root, err := Root()
+	if err != nil {
+		return "", err
 	}
-	// With -trimpath the source has no real path; tests are not built that way.
-	path := filepath.Join(filepath.Dir(source), "..", "..", "..", "bin", name)
+	path := filepath.Join(root, "bin", name)
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("%s is not built (%w): run make build", name, err)
 	}

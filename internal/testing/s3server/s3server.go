@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -133,8 +132,11 @@ func (s *Server) root() *minio.Core {
 // allow gives the user the permissions of docs/cluster-snapshot-store.md.
 func (s *Server) allow() {
 	s.t.Helper()
-	_, source, _, _ := runtime.Caller(0)
-	page, err := os.ReadFile(filepath.Join(filepath.Dir(source), "../../../docs/cluster-snapshot-store.md"))
+	root, err := env.Root()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	page, err := os.ReadFile(filepath.Join(root, "docs/cluster-snapshot-store.md"))
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -50,9 +50,9 @@ var odds = map[string]float64{
 	"POST jobs": 0.02, "DELETE jobs": 0.03, "PATCH jobs": 0.03,
 }
 
-// cronTabs is the number of CronTabs. Together they run 45 times a second, which leaves two cores
+// cronTabs is the number of CronTabs. Together they run 19 times a second, which leaves two cores
 // time to catch up after faults.
-const cronTabs = 150
+const cronTabs = 60
 
 // steps are the steps of the CronTabs, in rotation.
 var steps = []time.Duration{
