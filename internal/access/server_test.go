@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net/http"
@@ -211,15 +212,22 @@ func TestConsoleIsTakenOver(t *testing.T) {
 	if notice := f.notice(first); notice.Writer || !strings.Contains(notice.Notice, "taken over") {
 		t.Errorf("the notice to the first writer: %+v", notice)
 	}
+	shown := make(chan string, 1)
+	go func() { // the pong needs a reader
+		_, message, err := first.Read(f.Context())
+		shown <- fmt.Sprint(string(message), err)
+	}()
 	f.typed(first, "ignored")
+	f.do(first.Ping(f.Context())) // it has arrived, so it does not count as typed after the second one has left
 	f.typed(second, "second")
 	f.receives("second")
 	_, err := f.m.console(t).Write([]byte("output"))
 	f.do(err)
-	for _, conn := range []*websocket.Conn{first, second} {
-		if got := f.output(conn, 6); got != "output" {
-			t.Errorf("got %q", got)
-		}
+	if got := <-shown; got != "output<nil>" {
+		t.Errorf("the first one got %q", got)
+	}
+	if got := f.output(second, 6); got != "output" {
+		t.Errorf("the second one got %q", got)
 	}
 	_ = second.Close(websocket.StatusNormalClosure, "")
 	if notice := f.notice(first); !notice.Writer || notice.Notice == "" {
