@@ -43,7 +43,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 		return backend.ErrInProgress
 	}
 	err := m.task.Begin(m.d.ctx, &m.d.tasks, operation.Work{
-		Kind: kind, Replaces: kind == backend.TaskDelete, Do: work, Changed: func() { m.d.notifyChange(m.id) },
+		Kind: kind, Do: work, Changed: func() { m.d.notifyChange(m.id) },
 		Ended: func(err error) {
 			if err != nil {
 				m.noteFailure(kind, err)

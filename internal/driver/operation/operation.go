@@ -1,5 +1,5 @@
 // Package operation runs what drivers do in the background: one operation at a time for each object, with progress, which can be
-// cancelled or replaced.
+// cancelled. A deletion replaces any other operation.
 package operation
 
 import (
@@ -21,8 +21,6 @@ type Slot struct {
 type Work struct {
 	Kind     backend.Task
 	Progress string
-	// Replaces means that it cancels an operation of another kind, and begins when that has ended.
-	Replaces bool
 	// Do does the work.
 	Do func(context.Context) error
 	// Ended is called with the error of Do before the operation counts as ended, unless it was replaced. An error after it was
@@ -39,8 +37,8 @@ type operation struct {
 	done     chan struct{}
 }
 
-// Begin begins an operation, which ends with ctx, in a goroutine of all. The error is ErrInProgress if one of its kind is running;
-// another one is an error if it is not replaced.
+// Begin begins an operation, which ends with ctx, in a goroutine of all. The error is ErrInProgress if one of its kind is running. If
+// one of another kind is, TaskDelete cancels it, and begins when that has ended; for others it is an error.
 func (s *Slot) Begin(ctx context.Context, all *sync.WaitGroup, w Work) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +47,7 @@ func (s *Slot) Begin(ctx context.Context, all *sync.WaitGroup, w Work) error {
 	case previous == nil:
 	case previous.kind == w.Kind:
 		return backend.ErrInProgress
-	case !w.Replaces:
+	case w.Kind != backend.TaskDelete:
 		return fmt.Errorf("the task %s is still running", previous.kind)
 	default:
 		previous.cancel()

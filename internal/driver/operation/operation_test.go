@@ -134,7 +134,7 @@ func TestReplacedOperationEndsFirst(t *testing.T) {
 		}
 		err = f.begin(backend.TaskDelete, end, func(w *Work) {
 			do := w.Do
-			w.Replaces, w.Do = true, func(ctx context.Context) error {
+			w.Do = func(ctx context.Context) error {
 				f.tell("delete begun")
 				return do(ctx)
 			}

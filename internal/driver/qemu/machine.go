@@ -102,7 +102,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 		return fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
 	}
 	err := m.task.Begin(m.d.ctx, &m.d.tasks, operation.Work{
-		Kind: kind, Replaces: kind == backend.TaskDelete, Do: work, Changed: m.notifyChange,
+		Kind: kind, Do: work, Changed: m.notifyChange,
 		Ended: func(err error) {
 			if err != nil {
 				m.recordFailure(kind, err)
