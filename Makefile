@@ -132,7 +132,7 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
 # only end-to-end test of its kind. TestSmoke is such a test that CI runs nevertheless. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
-# With -trimpath, another clone of the repository does not compile all packages again.
+# With -trimpath, another clone of the repository does not compile all packages again. The race detector needs cgo.
 GO_TEST := $(PROGRAM) go run ./internal/testing/env/run -- env CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 # Benchmarks are a module of their own, and start control planes of their own.
 BENCH_TEST := go test -race -trimpath -vet=off -ldflags=-w -timeout 75m
@@ -205,7 +205,7 @@ again:
 N ?= 20
 .PHONY: flakes
 flakes: test-needs ## Run the tests of a package many times beside a busy host, and count failures (PACKAGE=./internal/x N=20 ARGS: flags of go test)
-	hack/flakes.sh $(N) $(GO_TEST) -count 1 $(or $(ARGS),-skip '^($(SLOW))') $(or $(PACKAGE),$(error name a package: make flakes PACKAGE=./internal/x))
+	hack/flakes.sh $(N) env $(GO_TEST) -count 1 $(or $(ARGS),-skip '^($(SLOW))') $(or $(PACKAGE),$(error name a package: make flakes PACKAGE=./internal/x))
 
 # Every folder of bench/ with a main.go is one benchmark: bench/foo is bench-foo.
 BENCHES := $(patsubst bench/%/main.go,bench-%,$(wildcard bench/*/main.go))
@@ -217,8 +217,8 @@ $(BENCHES): bench-%: build
 	bin/bench/$* $(ARGS)
 bench-vm: guest
 
-# Soak tests are test files with the build tag soak. One package at a time: some judge what is late. The race detector would take half of the
-# processor time from the programs under test.
+# Soak tests are test files with the build tag soak. One package at a time: some judge what is late. The race detector would take processor
+# time from the programs under test.
 SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//go:build soak$$' -- '*_test.go'))))
 
 .PHONY: soak

@@ -385,7 +385,7 @@ func TestEnabledKinds(t *testing.T) {
 // manager has read it: it refuses to send a request to the address there.
 func (w *world) pingsWithSecret(t *testing.T) {
 	t.Helper()
-	commands := transcript.Commands(t, "../../docs/crontab-ping.md")[0]
+	commands := strings.Join(transcript.Commands(t, "../../docs/crontab-ping.md"), "")
 	w.Script(t, t.TempDir(), regexp.MustCompile(`--from-literal=url=\S+`).ReplaceAllString(commands, "--from-literal=url=http://127.0.0.1:1"))
 	w.apply(t, "{apiVersion: stable.example.com/v1, kind: CronTab, metadata: {name: checked}, spec: {schedule: '0 0 1 1 *', jobTemplate: {containers: [{name: run, image: busybox}]}, ping: {secretRef: {name: backup-check}}}}")
 	w.OK(t, "keelson", "crontab", "trigger", "checked", "--wait=false")
