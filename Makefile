@@ -183,11 +183,12 @@ test-all: test-needs ## Run the slow tests, which make test omits (AREA: folder 
 	$(if $(call in_area,$(LONG_PACKAGES)),$(GO_TEST) -run '^($(SLOW))' $(ARGS) $(call in_area,$(LONG_PACKAGES)))
 	$(if $(call in_area,./internal/cron),go test -vet=off -run '^TestLong' $(ARGS) ./internal/cron)
 
-# Those whose names begin with TestSmoke, and each benchmark with few objects.
+# Those whose names begin with TestSmoke, and each benchmark with few objects. test/install runs those of test/e2e, with a manager that has
+# the permissions of an installation.
 .PHONY: smoke smoke-go smoke-bench
 smoke: smoke-go smoke-bench ## Run the slow tests that CI runs: real nodes, machines in Pods, Clusters, an installation, benchmarks (ARGS: flags of go test)
 smoke-go: test-needs
-	$(GO_TEST) -run '^TestSmoke' $(ARGS) $(call packages_with,TestSmoke)
+	$(GO_TEST) -run '^TestSmoke' $(ARGS) $(filter-out ./test/e2e,$(call packages_with,TestSmoke))
 smoke-bench: test-needs
 	cd bench && $(BENCH_TEST) -run '^TestSmoke' $(ARGS) ./...
 

@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/admission"
 	"github.com/keelson-dev/keelson/internal/manager/serving"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
 // grip is a way to hold a connection of the webhook for as long as possible.
@@ -72,8 +73,9 @@ func TestWebhookAnswersWhileItIsHeld(t *testing.T) {
 	var holding sync.WaitGroup
 	defer holding.Wait()
 	defer cancel()
-	// It asks as an API server does that has no connection yet: one that has one goes on with it.
-	api := &http.Client{Timeout: serving.QueueTimeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	// It asks as an API server does that has no connection yet: one that has one goes on with it. The webhook closes a connection, or refuses
+	// a request, that has waited for serving.QueueTimeout. An answer may take longer on a busy machine.
+	api := &http.Client{Timeout: harness.WaitTimeout, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	ask := func(what string) {
 		t.Helper()
 		for range 20 {

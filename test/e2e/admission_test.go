@@ -34,7 +34,7 @@ func (s session) refused(t *testing.T) string {
 
 // The manager rejects what the CRDs cannot express before it is stored, with the API server's
 // wording. Without a webhook, it reports the same in a condition.
-func TestWebhookRejects(t *testing.T) {
+func TestSmokeWebhookRejects(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	const template = "  jobTemplate: {restartPolicy: Never, containers: [{name: a, image: b}]}\n"
@@ -92,7 +92,7 @@ func TestWebhookRejects(t *testing.T) {
 }
 
 // It also rejects cluster-scoped objects.
-func TestWebhookRejectsClusters(t *testing.T) {
+func TestSmokeWebhookRejectsClusters(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 	if !hasWebhook(t, s) {

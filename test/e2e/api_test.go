@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
-func TestDefinitionsAreServed(t *testing.T) {
+func TestSmokeDefinitionsAreServed(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	transcript.Contains(t, s.kubectl(t, "get", "crd", "-o", "name"),
@@ -31,7 +31,7 @@ func TestDefinitionsAreServed(t *testing.T) {
 
 // The description of every field of Keelson is a sentence. Below metadata the descriptions are
 // those of Kubernetes.
-func TestExplain(t *testing.T) {
+func TestSmokeExplain(t *testing.T) {
 	t.Parallel()
 	for resource, fields := range map[string][]string{
 		"foo": {
@@ -124,7 +124,7 @@ func explain(t *testing.T, s session, path string, explained map[string]string) 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // The rejection of invalid input has the path of the field and the accepted values.
-func TestInvalidInputIsRejected(t *testing.T) {
+func TestSmokeInvalidInputIsRejected(t *testing.T) {
 	t.Parallel()
 	foo := func(spec string) string {
 		return "apiVersion: samplecontroller.k8s.io/v1alpha1\nkind: Foo\nmetadata: {name: wrong}\nspec: {" + spec + "}\n"

@@ -47,7 +47,7 @@ func (s session) user(t *testing.T, cluster string) session {
 	return user
 }
 
-func TestCluster(t *testing.T) {
+func TestSmokeCluster(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 
@@ -141,7 +141,7 @@ func kill(t *testing.T, dir, component string) {
 	signals.Send(t, pid, syscall.SIGKILL)
 }
 
-func TestProtectedCluster(t *testing.T) {
+func TestSmokeProtectedCluster(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 	s.Stdin = `{"apiVersion":"clusterprovisioner.rke.io/v1alpha1","kind":"Cluster","metadata":{"name":"safe"},"spec":{"deletionProtection":true,"paused":true}}`
@@ -152,7 +152,7 @@ func TestProtectedCluster(t *testing.T) {
 }
 
 // As in the original project, with the stand-in for rke.
-func TestClusterByRKE(t *testing.T) {
+func TestSmokeClusterByRKE(t *testing.T) {
 	t.Parallel()
 	s := clusterSession(t)
 	dir := t.TempDir()

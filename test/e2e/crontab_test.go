@@ -35,7 +35,7 @@ func (s session) jobs(t *testing.T) []batchv1.Job {
 	return list.Items
 }
 
-func TestCronTab(t *testing.T) {
+func TestSmokeCronTab(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 
@@ -189,7 +189,7 @@ spec:
 `
 
 // A CronTab with the spec of a CronJob creates the same Jobs at the same times.
-func TestCronTabIsACronJob(t *testing.T) {
+func TestSmokeCronTabIsACronJob(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	withinOneMinute(t)

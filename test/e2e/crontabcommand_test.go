@@ -8,7 +8,7 @@ import (
 )
 
 // A user runs, suspends and resumes a CronTab by command.
-func TestCronTabByCommand(t *testing.T) {
+func TestSmokeCronTabByCommand(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	crontab := func(verb string, args ...string) []string {

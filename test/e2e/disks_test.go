@@ -34,7 +34,7 @@ spec:
 
 // A disk is plugged into a running machine and written, and has its content after a restart. Removed with the policy Retain,
 // it is kept.
-func TestDisksOfMachine(t *testing.T) {
+func TestSmokeDisksOfMachine(t *testing.T) {
 	needQEMU(t)
 	t.Parallel()
 	s := newSession(t)

@@ -13,7 +13,7 @@ const (
 	exampleDeployment = "deployment/example-foo"
 )
 
-func TestFoo(t *testing.T) {
+func TestSmokeFoo(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 
@@ -62,7 +62,7 @@ func TestFoo(t *testing.T) {
 	s.wait(t, "condition=Ready", exampleFoo)
 }
 
-func TestFooLeavesForeignDeploymentsAlone(t *testing.T) {
+func TestSmokeFooLeavesForeignDeploymentsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	const all = "{.metadata.uid} {.metadata.labels} {.metadata.ownerReferences} {.metadata.generation} {.spec}"
@@ -87,7 +87,7 @@ func TestFooLeavesForeignDeploymentsAlone(t *testing.T) {
 }
 
 // The new Deployment exists before the old one is deleted.
-func TestFooWithRenamedDeployment(t *testing.T) {
+func TestSmokeFooWithRenamedDeployment(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.kubectl(t, "create", "-f", manifest("foo.yaml"))

@@ -8,7 +8,7 @@ import (
 
 // A machine waits for its image, which waits for the machine when it is deleted. The name of the
 // test says that it is not for a manager of some namespaces, which has no images.
-func TestImageOfTheClusterAndItsMachine(t *testing.T) {
+func TestSmokeImageOfTheClusterAndItsMachine(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	name := "it-" + s.namespace

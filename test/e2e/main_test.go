@@ -3,7 +3,8 @@
 // KEELSON_E2E_KUBECONFIG, which must have a manager. If that manager runs on this host,
 // KEELSON_E2E_STATE is its state directory. If it works in some namespaces only, they exist already
 // and KEELSON_E2E_SUFFIX is the suffix of their names. If it must have a webhook,
-// KEELSON_E2E_WEBHOOK is the name of the ValidatingWebhookConfiguration.
+// KEELSON_E2E_WEBHOOK is the name of the ValidatingWebhookConfiguration. test/install runs those whose names begin with TestSmoke on such a
+// cluster, in CI as well.
 //
 // "Soon", in the transcripts, means within a second on an idle machine. The tests wait longer, and
 // log the actual time.

@@ -12,7 +12,7 @@ const (
 	examplePod    = "pod/example-sample"
 )
 
-func TestSampleResource(t *testing.T) {
+func TestSmokeSampleResource(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 
@@ -46,7 +46,7 @@ func TestSampleResource(t *testing.T) {
 	s.wait(t, "condition=Ready", exampleSample)
 }
 
-func TestSampleResourceReplacesFailedPod(t *testing.T) {
+func TestSmokeSampleResourceReplacesFailedPod(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.kubectl(t, "create", "-f", manifest("sampleresource.yaml"))
@@ -59,7 +59,7 @@ func TestSampleResourceReplacesFailedPod(t *testing.T) {
 	s.untilField(t, exampleSample, "{.status.replacements}", "1")
 }
 
-func TestSampleResourceLeavesForeignPodsAlone(t *testing.T) {
+func TestSmokeSampleResourceLeavesForeignPodsAlone(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	const all = "{.metadata.uid} {.metadata.labels} {.metadata.ownerReferences} {.spec.containers[*].image}"

@@ -10,7 +10,7 @@ const servedMachine = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine
 	"spec: {driver: fake, service: {}, ports: [{name: http, port: 80}]}\n"
 
 // A machine has a Service that comes and goes with spec.service. The driver fake has no guest that Pods reach, and says so.
-func TestServiceOfVirtualMachine(t *testing.T) {
+func TestSmokeServiceOfVirtualMachine(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.Stdin = servedMachine

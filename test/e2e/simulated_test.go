@@ -8,7 +8,7 @@ import (
 )
 
 // Pods on simulated nodes run nothing, and everything that would show a container says so.
-func TestSimulatedPod(t *testing.T) {
+func TestSmokeSimulatedPod(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	s.kubectl(t, "run", "simulated", "--image=nginx")
@@ -22,7 +22,7 @@ func TestSimulatedPod(t *testing.T) {
 }
 
 // A simulated node refuses an image name that a kubelet would refuse, until it is corrected.
-func TestSimulatedPodWithAnInvalidImage(t *testing.T) {
+func TestSmokeSimulatedPodWithAnInvalidImage(t *testing.T) {
 	t.Parallel()
 	s := shell(t)
 	s.kubectl(t, "run", "invalid", "--image=nginx", "--overrides", `{"spec": {"containers": [{"name": "invalid", "image": "not an image!"}]}}`)

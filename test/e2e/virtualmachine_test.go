@@ -21,7 +21,7 @@ const fakeMachine = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\n
 	"spec: {driver: fake, resource: {cpu: 2, memory: 1Gi}, ports: [{name: ssh, port: 22}]}\n"
 
 // The controller's behaviour, on the driver that only simulates machines.
-func TestVirtualMachineInMemory(t *testing.T) {
+func TestSmokeVirtualMachineInMemory(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.Stdin = fakeMachine
@@ -51,7 +51,7 @@ func TestVirtualMachineInMemory(t *testing.T) {
 }
 
 // A machine waits for the Secret with its user data.
-func TestVirtualMachineOfASecret(t *testing.T) {
+func TestSmokeVirtualMachineOfASecret(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.Stdin = "apiVersion: cloudnative.tw/v1alpha1\nkind: VirtualMachine\nmetadata: {name: careful}\n" +

@@ -7,7 +7,7 @@ import (
 )
 
 // A set is created, scaled, changed, and deleted, with machines of the driver fake.
-func TestVirtualMachineSet(t *testing.T) {
+func TestSmokeVirtualMachineSet(t *testing.T) {
 	t.Parallel()
 	s := newSession(t)
 	s.Stdin = `apiVersion: cloudnative.tw/v1alpha1

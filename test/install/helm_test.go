@@ -378,13 +378,13 @@ func TestInvalidChartValues(t *testing.T) {
 }
 
 // A namespaced installation by Helm has exactly the permissions that its manager uses.
-func TestSmokePermissionsInNamespaces(t *testing.T) {
+func TestLongPermissionsInNamespaces(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	// One transcript for what each kind does. TestLongPermissionsOfTheInstallation runs all of them.
-	names := []string{"TestFoo", "TestFooWithRenamedDeployment", "TestFooLeavesForeignDeploymentsAlone", "TestSampleResource",
-		"TestSampleResourceReplacesFailedPod", "TestSampleResourceLeavesForeignPodsAlone", "TestCronTab", "TestVirtualMachineInMemory", "TestVirtualMachineOfASecret",
-		"TestServiceOfVirtualMachine", "TestVirtualMachineSet", "TestWebhookRejects"}
+	// One transcript for what each kind does. TestSmokePermissionsOfTheInstallation runs all of them.
+	names := []string{"TestSmokeFoo", "TestSmokeFooWithRenamedDeployment", "TestSmokeFooLeavesForeignDeploymentsAlone", "TestSmokeSampleResource",
+		"TestSmokeSampleResourceReplacesFailedPod", "TestSmokeSampleResourceLeavesForeignPodsAlone", "TestSmokeCronTab", "TestSmokeVirtualMachineInMemory", "TestSmokeVirtualMachineOfASecret",
+		"TestSmokeServiceOfVirtualMachine", "TestSmokeVirtualMachineSet", "TestSmokeWebhookRejects"}
 	var namespaces []string
 	for _, name := range names {
 		namespace := "e2e-" + strings.ToLower(name) + "-some"

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -33,13 +32,16 @@ const (
 	account = "keelson-manager"
 )
 
-// The transcripts that are not slow run with a manager that has the permissions of an installation
+// The transcripts that are not slow run with a manager that has the permissions of an installation by Helm
 // with all kinds: none of its requests is forbidden, and it uses every permission.
-func TestLongPermissionsOfTheInstallation(t *testing.T) {
+func TestSmokePermissionsOfTheInstallation(t *testing.T) {
 	t.Parallel()
 	// As on OpenShift, only users who may update the finalizers of an owner may block its deletion.
 	w := newWorld(t, "--enable-admission-plugins=OwnerReferencesPermissionEnforcement")
-	w.apply(t, w.kustomize(t, overlayIn(t, allSwitchedOn)))
+	if out, err := helm(t, w.Env["KUBECONFIG"], "install", "keelson", chart, "--namespace", home, "--create-namespace", "--wait",
+		"--values", valuesIn(t, valueSets["all kinds"])); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
 	g := w.newGate(t)
 	const user = "system:serviceaccount:" + home + ":" + account
 	state := w.startManager(t, w.kubeconfigOf(t, g, home, account), user, home, "keelson", "--access-bind-address="+hostAddress(t))
@@ -101,15 +103,12 @@ func (w *world) startManager(t *testing.T, kubeconfig, user, home, webhook strin
 	return state
 }
 
-// skipped are the tests of test/e2e that need keelson up itself, and those that use no other permissions: the slow ones, and
-// the pages of the documentation.
-var skipped = regexp.MustCompile("^Test(Long|Access)|Page$")
-
-// runTranscripts runs tests of test/e2e, by default all, on the cluster, with a webhook
-// configuration of that name, and waits until their objects no longer exist.
+// runTranscripts runs tests of test/e2e on the cluster, by default those whose names begin with TestSmoke, with a webhook
+// configuration of that name, and waits until their objects no longer exist. The others need keelson up itself, or use no other
+// permissions.
 func (w *world) runTranscripts(t *testing.T, state, webhook, suffix string, names ...string) {
 	t.Helper()
-	pattern := "."
+	pattern := "^TestSmoke"
 	if len(names) > 0 {
 		pattern = "^(" + strings.Join(names, "|") + ")$"
 	}
@@ -120,7 +119,7 @@ func (w *world) runTranscripts(t *testing.T, state, webhook, suffix string, name
 		ClientCertificate: w.admin.CertFile, ClientCertificateData: w.admin.CertData,
 		ClientKey: w.admin.KeyFile, ClientKeyData: w.admin.KeyData,
 	})
-	cmd := exec.CommandContext(t.Context(), transcripts(t), "-test.v", "-test.run", pattern, "-test.skip", skipped.String())
+	cmd := exec.CommandContext(t.Context(), transcripts(t), "-test.v", "-test.run", pattern)
 	cmd.Dir = "../e2e"
 	cmd.Env = append(os.Environ(), "KEELSON_E2E_KUBECONFIG="+kubeconfig, "KEELSON_E2E_STATE="+state, "KEELSON_E2E_SUFFIX="+suffix,
 		"KEELSON_E2E_WEBHOOK="+webhook)

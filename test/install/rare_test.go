@@ -100,8 +100,11 @@ func (w *world) rarelyWithClusters(t *testing.T, user string) {
 	w.kubectl(t, "delete", "cluster", "rare", "--timeout", transcript.WaitTimeout.String())
 	w.kubectl(t, "delete", "clustersnapshots", "--selector", "cluster.x-k8s.io/cluster-name=rare", "--timeout", transcript.WaitTimeout.String())
 
-	// A Cluster expires.
+	// A Cluster expires: that was announced an hour ago.
 	w.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: brief}, spec: {expiresAfter: 1s}}")
+	w.kubectl(t, "wait", "--for=condition=Expiring", "cluster/brief", "--timeout", transcript.WaitTimeout.String())
+	w.kubectl(t, "patch", "cluster/brief", "--subresource", "status", "--type", "merge", "-p", fmt.Sprintf(`{"status":{"conditions":[{"type":"Expiring",
+		"status":"True","reason":"Expiring","message":"","lastTransitionTime":"%s"}]}}`, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)))
 	w.untilUsed(t, user, use{"delete", "clusterprovisioner.rke.io", "clusters", "", "brief"})
 	w.kubectl(t, "wait", "--for=delete", "cluster/brief", "--timeout", transcript.WaitTimeout.String())
 
