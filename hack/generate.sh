@@ -41,7 +41,7 @@ cp "$new"/crds/*.yaml "$new/kustomization.yaml" api/crds/
 
 # controller-gen silently drops markers of this kind in doc comments. They work in a separate comment
 # with an empty line after it.
-lost=$(find internal/access internal/controller internal/driver internal/manager -name '*.go' -exec awk '
+lost=$(find internal/access internal/controller internal/driver internal/engine internal/manager -name '*.go' -exec awk '
 	FNR == 1 { marker = 0 }
 	/^[[:space:]]*\/\/ ?\+kubebuilder:rbac:/ { marker = FNR }
 	!/^[[:space:]]*\/\// && marker { if (NF) print FILENAME ":" marker; marker = 0 }' {} +)
@@ -73,6 +73,8 @@ rules_patches() {
 role keelson-own own.yaml ./internal/manager/...
 # The access API of machines, which belongs to the kind VirtualMachine.
 role keelson-access access.yaml ./internal/access/...
+# An administrator binds it in the namespaces of hosted control planes.
+role keelson-hosted hosted.yaml ./internal/engine/hosted/...
 # Drivers with permissions of their own have a component in config/drivers, for an installation with the kind VirtualMachine.
 for directory in config/drivers/*/; do
 	driver=$(basename "$directory")
@@ -101,7 +103,7 @@ for directory in internal/controller/*/; do
 	fi
 done
 role keelson-manager role.yaml "${default[@]}"
-rm -f config/rbac/{role,own,access}.yaml config/rbac/{role,driver}-*.yaml
+rm -f config/rbac/{role,own,access,hosted}.yaml config/rbac/{role,driver}-*.yaml
 cp "$new"/rbac/*.yaml config/rbac/
 go run ./hack/aggregate >config/rbac/aggregated.yaml
 

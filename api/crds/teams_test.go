@@ -6,6 +6,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -67,6 +69,10 @@ func TestClustersOfTeams(t *testing.T) {
 	refused("a schedule", create(member, "web-saved", `{"snapshots":{"schedule":"@daily"}}`), "spec.snapshots and spec.restore are for administrators")
 	refused("a restore", create(member, "web-saved", `{"restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:00Z"}}`), "spec.snapshots and spec.restore are for administrators")
 	refused("a real node", create(member, "web-real", `{"nodes":{"real":1}}`), "spec.nodes.real is for administrators")
+	hosted := `{"engine":"hosted","hosted":{"namespace":"web"}}`
+	refused("Pods in a namespace of others", create(member, "web-hosted", hosted), "in which you may create Secrets")
+	letRule(t, admin, "web", "keelson:team:web")
+	harness.Eventually(t, "the team has a namespace", func() bool { return create(member, "web-hosted", hosted) == nil })
 	refused("a team without a binding", create(stranger, "other-demo", `{}`), "cannot create resource")
 
 	patch := func(client dynamic.ResourceInterface, name, text string) error {
@@ -99,4 +105,24 @@ func TestClustersOfTeams(t *testing.T) {
 	refused("a deletion of all Clusters", member.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}), "cannot delete")
 	accepted("a deletion", member.Delete(t.Context(), "web-demo", metav1.DeleteOptions{}))
 	accepted("the finalizer is removed by the manager", patch(all, "web-demo", `{"metadata":{"finalizers":null}}`))
+}
+
+// letRule creates a namespace in which a group has all rights: other roles have none without kube-controller-manager.
+func letRule(t *testing.T, admin dynamic.Interface, namespace, group string) {
+	t.Helper()
+	create := func(resource schema.GroupVersionResource, namespace string, object map[string]any) {
+		t.Helper()
+		_, err := admin.Resource(resource).Namespace(namespace).Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
+	})
+	create(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}, namespace, map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": map[string]any{"name": "all"},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group}},
+	})
 }

@@ -158,6 +158,10 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterUserApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("ClusterUserStatus"):
 		return &applyconfigurationclusterprovisionerv1alpha1.ClusterUserStatusApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("HostedControlPlane"):
+		return &applyconfigurationclusterprovisionerv1alpha1.HostedControlPlaneApplyConfiguration{}
+	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("HostedStorage"):
+		return &applyconfigurationclusterprovisionerv1alpha1.HostedStorageApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("Kubeconfig"):
 		return &applyconfigurationclusterprovisionerv1alpha1.KubeconfigApplyConfiguration{}
 	case clusterprovisionerv1alpha1.SchemeGroupVersion.WithKind("KubeconfigReference"):

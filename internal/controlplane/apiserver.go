@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -38,7 +39,6 @@ func (cp *ControlPlane) apiserverArgs() []string {
 	cp.mu.Lock()
 	port := cp.state.Port
 	cp.mu.Unlock()
-	pki := cp.dir.pki
 	args := []string{
 		"--etcd-servers=unix://" + etcdSocket,
 		"--bind-address=" + cmp.Or(cp.opts.Address, loopback),
@@ -46,18 +46,26 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		// Without an address it looks for the default route, and exits where there is none. On simulated nodes
 		// no client uses the Service "kubernetes", so its endpoints are not needed.
 		"--advertise-address=127.0.0.1",
+		"--anonymous-auth=false",
+	}
+	return slices.Concat(args, APIServerFlags(cp.dir.pki, cp.clientTrust(), cp.serviceNetworks()), cp.nodeArgs(), cp.opts.APIServerArgs)
+}
+
+// APIServerFlags returns the flags of kube-apiserver that all control planes have in common. pki returns the path of a file of the
+// certificates, trust names the file with the CAs of clients, and services has the networks of Services.
+func APIServerFlags(pki func(file string) string, trust, services string) []string {
+	return []string{
 		"--endpoint-reconciler-type=none",
 		"--tls-cert-file=" + pki("apiserver.crt"),
 		"--tls-private-key-file=" + pki("apiserver.key"),
-		"--client-ca-file=" + pki(cp.clientTrust()),
-		"--anonymous-auth=false",
+		"--client-ca-file=" + pki(trust),
 		"--authorization-mode=Node,RBAC",
 		"--enable-admission-plugins=NodeRestriction",
 		"--allow-privileged=true",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + pki("sa.key"),
 		"--service-account-signing-key-file=" + pki("sa.key"),
-		"--service-cluster-ip-range=" + cp.serviceNetworks(),
+		"--service-cluster-ip-range=" + services,
 		"--requestheader-client-ca-file=" + pki("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -70,7 +78,6 @@ func (cp *ControlPlane) apiserverArgs() []string {
 		"--shutdown-watch-termination-grace-period=1s",
 		"--profiling=false",
 	}
-	return slices.Concat(args, cp.nodeArgs(), cp.opts.APIServerArgs)
 }
 
 // IsReservedFlag reports whether a flag of kube-apiserver, without dashes, cannot be among Options.APIServerArgs: one that
@@ -99,6 +106,28 @@ var reservedFlags = []string{
 	"external-hostname", "help", "kubelet-certificate-authority", "kubelet-client-certificate", "kubelet-client-key",
 	"kubelet-preferred-address-types", "min-compatibility-version", "permit-address-sharing", "permit-port-sharing",
 	"secure-port", "service-account-issuer", "service-cluster-ip-range", "storage-backend", "version",
+}
+
+// CheckFlags returns an error if a user must not set one of the flags of kube-apiserver, in extraArgs of a Cluster.
+func CheckFlags(flags map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		if IsReservedFlag(name) {
+			return fmt.Errorf("the cluster depends on the flag --%s of kube-apiserver, so that spec.apiServer.extraArgs cannot set it", name)
+		}
+		if NamesFile(name) {
+			return fmt.Errorf("the flag --%s of kube-apiserver names a file of the host, so that spec.apiServer.extraArgs cannot set it", name)
+		}
+	}
+	return nil
+}
+
+// Flags returns flags as a command line in a stable order.
+func Flags(flags map[string]string) []string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		all = append(all, "--"+name+"="+flags[name])
+	}
+	return all
 }
 
 // ensurePort chooses another port, and updates the kubeconfigs, if another process listens on ours. Once the API has

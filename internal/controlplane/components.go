@@ -117,15 +117,9 @@ func (cp *ControlPlane) etcd() *component {
 // controllerManager runs Kubernetes' own controllers. There is one replica, so leader election is off: a restart
 // would wait for the lease of its predecessor.
 func (cp *ControlPlane) controllerManager() *component {
-	pki := cp.dir.pki
-	args := append(cp.clientArgs(nameControllerManager),
-		"--use-service-account-credentials=true",
-		"--service-account-private-key-file="+pki("sa.key"),
-		"--root-ca-file="+pki("ca.crt"),
-		"--cluster-signing-cert-file="+pki(clientAuthority(cp.generation())+".crt"),
-		"--cluster-signing-key-file="+pki(clientAuthority(cp.generation())+".key"),
-		"--service-cluster-ip-range="+cp.serviceNetworks(),
-	)
+	pki, signer := cp.dir.pki, clientAuthority(cp.generation())
+	args := append(ClientFlags(cp.dir.userFile(nameControllerManager)), ControllerManagerFlags(pki, signer, cp.serviceNetworks())...)
+	args = append(args, "--leader-elect=false", "--secure-port=0")
 	return &component{
 		name: nameControllerManager,
 		args: func() []string { return args },
@@ -135,9 +129,22 @@ func (cp *ControlPlane) controllerManager() *component {
 	}
 }
 
+// ControllerManagerFlags returns the flags of kube-controller-manager that all control planes have in common. pki returns the path of a
+// file of the certificates, signer names the CA of client certificates, and services has the networks of Services.
+func ControllerManagerFlags(pki func(file string) string, signer, services string) []string {
+	return []string{
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + pki("sa.key"),
+		"--root-ca-file=" + pki("ca.crt"),
+		"--cluster-signing-cert-file=" + pki(signer+".crt"),
+		"--cluster-signing-key-file=" + pki(signer+".key"),
+		"--service-cluster-ip-range=" + services,
+	}
+}
+
 // scheduler assigns Pods to nodes.
 func (cp *ControlPlane) scheduler() *component {
-	args := cp.clientArgs(nameScheduler)
+	args := append(ClientFlags(cp.dir.userFile(nameScheduler)), "--leader-elect=false", "--secure-port=0")
 	return &component{
 		name:   nameScheduler,
 		args:   func() []string { return args },
@@ -145,17 +152,10 @@ func (cp *ControlPlane) scheduler() *component {
 	}
 }
 
-// clientArgs are the common flags of kube-controller-manager and kube-scheduler: no leader election, no listeners,
-// and no throttling to 20 requests a second, which suits a shared API.
-func (cp *ControlPlane) clientArgs(name string) []string {
-	return []string{
-		"--kubeconfig=" + cp.dir.userFile(name),
-		"--leader-elect=false",
-		"--secure-port=0",
-		"--profiling=false",
-		"--kube-api-qps=500",
-		"--kube-api-burst=1000",
-	}
+// ClientFlags are the common flags of kube-controller-manager and kube-scheduler: no throttling to 20 requests a second, which suits a
+// shared API.
+func ClientFlags(kubeconfig string) []string {
+	return []string{"--kubeconfig=" + kubeconfig, "--profiling=false", "--kube-api-qps=500", "--kube-api-burst=1000"}
 }
 
 // kwok simulates the kubelets of the simulated nodes.

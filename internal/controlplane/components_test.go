@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -165,7 +166,7 @@ func TestServices(t *testing.T) {
 				}
 			}
 			all := cp.certificates()
-			api := all[slices.IndexFunc(all, func(c certificate) bool { return c.name == nameAPIServerCert })]
+			api := all[slices.IndexFunc(all, func(c pki.Certificate) bool { return c.Name == nameAPIServerCert })]
 			if !slices.Contains(api.Names, test.address) {
 				t.Errorf("the certificate of the API is for %v", api.Names)
 			}

@@ -96,18 +96,18 @@ func requireTrust(t *testing.T, authority, crt *x509.Certificate, now time.Time)
 func requireConsistent(t *testing.T, dir layout, now time.Time) {
 	t.Helper()
 	for _, c := range certificates {
-		crt := readCert(t, dir.pki(c.name+".crt"))
-		key, err := ensureKey(dir.pki(c.name+".key"), "")
+		crt := readCert(t, dir.pki(c.Name+".crt"))
+		key, err := pki.EnsureKey(files(dir), c.Name+".key", "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 		if !ok || !public.Equal(crt.PublicKey) {
-			t.Errorf("the key of %s is not that of its certificate", c.name)
+			t.Errorf("the key of %s is not that of its certificate", c.Name)
 		}
-		issuer := c.issuer
+		issuer := c.Issuer
 		if issuer == "" {
-			issuer = c.name
+			issuer = c.Name
 		}
 		requireTrust(t, readCert(t, dir.pki(issuer+".crt")), crt, now)
 	}
@@ -117,8 +117,8 @@ func requireConsistent(t *testing.T, dir layout, now time.Time) {
 func leaves(issuer string) []string {
 	var names []string
 	for _, c := range certificates {
-		if c.issuer == issuer {
-			names = append(names, c.name+".crt")
+		if c.Issuer == issuer {
+			names = append(names, c.Name+".crt")
 		}
 	}
 	slices.Sort(names)
@@ -279,20 +279,16 @@ func TestCertificateWithOtherNamesIsMadeAgain(t *testing.T) {
 	t.Parallel()
 	dir := newLayout(t)
 	mustEnsure(t, dir, t0)
-	authority := pki.Pair{Certificate: readCert(t, dir.pki("ca.crt"))}
-	c := certificates[slices.IndexFunc(certificates, func(c certificate) bool { return c.name == "apiserver" })]
-	var err error
-	if authority.Key, err = ensureKey(dir.pki("ca.key"), ""); err != nil {
-		t.Fatal(err)
-	}
-	if _, made, err := ensureCertificate(dir, c, authority, t0); made || err != nil {
+	wanted := slices.Clone(certificates)
+	if made, err := ensureCertificates(dir, wanted, t0); made || err != nil {
 		t.Fatalf("made = %t, %v although nothing changed", made, err)
 	}
+	c := &wanted[slices.IndexFunc(wanted, func(c pki.Certificate) bool { return c.Name == "apiserver" })]
 	c.Names = append(slices.Clone(c.Names), "another.example")
-	p, made, err := ensureCertificate(dir, c, authority, t0)
-	if !made || err != nil {
+	if made, err := ensureCertificates(dir, wanted, t0); !made || err != nil {
 		t.Fatalf("made = %t, %v although a name was added", made, err)
 	}
+	p := pki.Pair{Certificate: readCert(t, dir.pki("apiserver.crt"))}
 	if err := p.Certificate.VerifyHostname("another.example"); err != nil {
 		t.Error(err)
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 // The certificates that only a real node needs: its own, and the one of the API as its client.
@@ -50,16 +51,16 @@ const kubeletUser = "kube-apiserver-kubelet-client"
 const nodeEndTimeout = 30 * time.Second
 
 // nodeCertificates returns the certificates for real nodes.
-func nodeCertificates(nodes []node.Settings) []certificate {
+func nodeCertificates(nodes []node.Settings) []pki.Certificate {
 	if len(nodes) == 0 {
 		return nil
 	}
-	wanted := []certificate{newClient(nameKubeProxy, "ca", "system:kube-proxy"), newClient(nameKubeletUser, "ca", kubeletUser), newClient(nameVolumes, "ca", volumesUser),
-		newClient(namePolicies, "ca", policiesUser), newServer(nameMetrics, nameMetrics, metricsHost)}
+	wanted := []pki.Certificate{pki.NewClient(nameKubeProxy, "ca", "system:kube-proxy"), pki.NewClient(nameKubeletUser, "ca", kubeletUser), pki.NewClient(nameVolumes, "ca", volumesUser),
+		pki.NewClient(namePolicies, "ca", policiesUser), pki.NewServer(nameMetrics, "ca", nameMetrics, metricsHost)}
 	for _, s := range nodes {
 		wanted = append(wanted,
-			newServer(numbered(nameKubeletServer, s.Index), "system:node:"+s.Name, s.Name, s.Address().String()),
-			newClient(numbered(nameKubeletClient, s.Index), "ca", "system:node:"+s.Name, "system:nodes"))
+			pki.NewServer(numbered(nameKubeletServer, s.Index), "ca", "system:node:"+s.Name, s.Name, s.Address().String()),
+			pki.NewClient(numbered(nameKubeletClient, s.Index), "ca", "system:node:"+s.Name, "system:nodes"))
 	}
 	return wanted
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 // Client certificates are revoked by rotation. Each generation has its own CA, and kube-apiserver trusts the CA of the current
@@ -81,27 +82,27 @@ func (cp *ControlPlane) beginRotation() {
 func (cp *ControlPlane) generation() int { return cp.state.Rotation.Generation }
 
 // ofGeneration returns certificates with the client certificates of the current generation.
-func (cp *ControlPlane) ofGeneration(wanted []certificate) []certificate {
+func (cp *ControlPlane) ofGeneration(wanted []pki.Certificate) []pki.Certificate {
 	g := cp.generation()
 	if g == 0 {
 		return wanted
 	}
-	var all []certificate
+	var all []pki.Certificate
 	for _, c := range wanted {
-		if c.isClient() {
-			c.name, c.issuer = clientName(c.name, g), clientAuthority(g)
+		if isClient(c) {
+			c.Name, c.Issuer = clientName(c.Name, g), clientAuthority(g)
 		}
 		all = append(all, c)
-		if c.name == clientAuthority(0) {
-			all = append(all, newAuthority(clientAuthority(g), fmt.Sprintf("keelson-client-ca-%d", g)))
+		if c.Name == clientAuthority(0) {
+			all = append(all, pki.NewAuthority(clientAuthority(g), fmt.Sprintf("keelson-client-ca-%d", g)))
 		}
 	}
 	return all
 }
 
 // isClient reports whether kube-apiserver authenticates a client by the certificate.
-func (c certificate) isClient() bool {
-	return c.issuer == clientAuthority(0) && slices.Contains(c.Usages, x509.ExtKeyUsageClientAuth)
+func isClient(c pki.Certificate) bool {
+	return c.Issuer == clientAuthority(0) && slices.Contains(c.Usages, x509.ExtKeyUsageClientAuth)
 }
 
 // writeClientTrust writes the CAs that kube-apiserver trusts for client certificates, and removes the keys of the previous
@@ -153,8 +154,8 @@ func (cp *ControlPlane) removeGenerations() error {
 	present := fmt.Sprintf("-%d", cp.generation())
 	var clients []string
 	for _, c := range certificates {
-		if c.isClient() {
-			clients = append(clients, c.name)
+		if isClient(c) {
+			clients = append(clients, c.Name)
 		}
 	}
 	var errs []error

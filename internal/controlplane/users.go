@@ -15,6 +15,8 @@ import (
 	"time"
 
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 // User is a user of the API with a kubeconfig of its own.
@@ -53,12 +55,12 @@ func (u User) file() string {
 func (u User) authority() string { return u.file() + ".ca" }
 
 // userCertificates returns the certificates of users, each after its CA.
-func userCertificates(users []User) []certificate {
-	var all []certificate
+func userCertificates(users []User) []pki.Certificate {
+	var all []pki.Certificate
 	for _, u := range users {
-		own := newClient(u.file(), u.authority(), u.Name, u.Groups...)
-		own.Lifetime = cmp.Or(u.TTL, leafLifetime)
-		all = append(all, newAuthority(u.authority(), "keelson-user-"+u.Name), own)
+		own := pki.NewClient(u.file(), u.authority(), u.Name, u.Groups...)
+		own.Lifetime = cmp.Or(u.TTL, pki.LeafLifetime)
+		all = append(all, pki.NewAuthority(u.authority(), "keelson-user-"+u.Name), own)
 	}
 	return all
 }
@@ -67,7 +69,7 @@ func userCertificates(users []User) []certificate {
 func (cp *ControlPlane) renewalInterval() time.Duration {
 	interval := renewalInterval
 	for _, u := range cp.opts.Users {
-		interval = min(interval, cmp.Or(u.TTL, leafLifetime)/8)
+		interval = min(interval, cmp.Or(u.TTL, pki.LeafLifetime)/8)
 	}
 	return interval
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
 	"github.com/keelson-dev/keelson/internal/controller/cluster/store"
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/engine/hosted"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/engine/rke"
 	"github.com/keelson-dev/keelson/internal/node"
@@ -43,15 +44,20 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	if err != nil {
 		return err
 	}
-	hosted := local.New(local.Options{
+	onThisHost := local.New(local.Options{
 		Dir: ClusterDir(o.StateDir), Snapshots: SnapshotDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
 		Machine: o.machine(), Layers: node.LayersDir(o.StateDir), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
 	})
+	inPods, err := hosted.New(hosted.Options{Config: mgr.GetConfig(), Images: o.ClusterHostedImages, Log: o.Logger.WithName("cluster-hosted")})
+	if err != nil {
+		return err
+	}
 	clusters := cluster.Options{
 		SecretNamespace: o.SecretNamespace,
 		Prober:          cluster.NewProber(clock.RealClock{}),
 		Engines: map[v1alpha1.Engine]cluster.Engine{
-			v1alpha1.EngineLocal: hosted,
+			v1alpha1.EngineLocal:  onThisHost,
+			v1alpha1.EngineHosted: inPods,
 			v1alpha1.EngineRKE: rke.New(rke.Options{
 				Dir: filepath.Join(o.StateDir, "rke"), Binary: o.RKEBinary, ConfigDirs: o.RKEConfigDirs, Timeout: o.RKETimeout,
 				Log: o.Logger.WithName("cluster-rke"),
@@ -59,10 +65,10 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 		},
 	}
 	o.closers, o.hasClusters = append(o.closers, clusters.Close), true
-	if err := snapshot.Add(mgr, options, hosted); err != nil {
+	if err := snapshot.Add(mgr, options, onThisHost); err != nil {
 		return err
 	}
-	if err := o.addSnapshotStore(mgr, options, hosted); err != nil {
+	if err := o.addSnapshotStore(mgr, options, onThisHost); err != nil {
 		return err
 	}
 	return cluster.Add(mgr, options, clusters)
@@ -101,8 +107,9 @@ func clusterRules(h hook) admission.Rules[*v1alpha1.Cluster] {
 	addresses, _ := parseNetworks(h.ClusterAddresses) // Validate has checked them
 	return admission.Rules[*v1alpha1.Cluster]{
 		Errors: cluster.NewValidator(map[v1alpha1.Engine]cluster.Rule{
-			v1alpha1.EngineLocal: local.NewRule(addresses),
-			v1alpha1.EngineRKE:   rke.NewRule(h.RKEConfigDirs),
+			v1alpha1.EngineLocal:  local.NewRule(addresses),
+			v1alpha1.EngineHosted: hosted.NewRule(),
+			v1alpha1.EngineRKE:    rke.NewRule(h.RKEConfigDirs),
 		}),
 	}
 }

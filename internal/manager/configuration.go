@@ -129,10 +129,11 @@ type machinesFile struct {
 }
 
 type clustersFile struct {
-	AddressAllow  *[]string     `json:"addressAllow"`
-	RealNodes     *bool         `json:"realNodes"`
-	RKEConfigDirs *confine.Dirs `json:"rkeConfigDirs"`
-	RKETimeout    *duration     `json:"rkeTimeout"`
+	AddressAllow  *[]string          `json:"addressAllow"`
+	HostedImages  *map[string]string `json:"hostedImages"`
+	RealNodes     *bool              `json:"realNodes"`
+	RKEConfigDirs *confine.Dirs      `json:"rkeConfigDirs"`
+	RKETimeout    *duration          `json:"rkeTimeout"`
 }
 
 type cronTabsFile struct {
@@ -179,7 +180,7 @@ func (o *Options) configuration() *configuration {
 			ServiceAddress: &m.ServiceAddress, StateMax: &m.MaxSaved, UIDRange: &m.Users,
 		},
 		Clusters: clustersFile{
-			AddressAllow: own(&o.ClusterAddresses), RealNodes: &o.ClusterRealNodes, RKEConfigDirs: own(&o.RKEConfigDirs), RKETimeout: (*duration)(&o.RKETimeout),
+			AddressAllow: own(&o.ClusterAddresses), HostedImages: &o.ClusterHostedImages, RealNodes: &o.ClusterRealNodes, RKEConfigDirs: own(&o.RKEConfigDirs), RKETimeout: (*duration)(&o.RKETimeout),
 		},
 		CronTabs:      cronTabsFile{PingNetworks: own(&o.PingNetworks)},
 		SnapshotStore: storeFile{Location: &o.SnapshotStore.Location, Credentials: &o.SnapshotStore.Credentials, CA: &o.SnapshotStore.CA},

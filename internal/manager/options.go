@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/keelson-dev/keelson/config/rbac"
 	"github.com/keelson-dev/keelson/internal/confine"
@@ -92,6 +94,8 @@ type Options struct {
 	ClusterRealNodes bool
 	// ClusterAddresses are the networks, such as 10.0.0.0/8, in which spec.apiServer.address of Clusters may be, besides loopback.
 	ClusterAddresses []string
+	// ClusterHostedImages are the images of keelson-kube for Clusters with the engine hosted, by Kubernetes version.
+	ClusterHostedImages map[string]string
 	// SnapshotStore is the store to which ClusterSnapshots are copied.
 	SnapshotStore objectstore.Options
 	// NodePrograms returns the folder with the programs of real nodes. Nil: not available.
@@ -248,6 +252,7 @@ func (o *Options) validate(all []Controller) error {
 	if err := o.RKEConfigDirs.Validate(); err != nil {
 		wrong("clusters.rkeConfigDirs", strings.Join(o.RKEConfigDirs, ","), "%v", err)
 	}
+	o.validateHostedImages(wrong)
 	o.validateNetworks(wrong)
 	if err := o.SnapshotStore.Validate(); err != nil {
 		errs = append(errs, err)
@@ -266,6 +271,14 @@ func (o *Options) validate(all []Controller) error {
 	o.Logging.validate(wrong)
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return errors.Join(errs...)
+}
+
+func (o *Options) validateHostedImages(wrong func(option string, value any, why string, args ...any)) {
+	for _, name := range slices.Sorted(maps.Keys(o.ClusterHostedImages)) {
+		if _, err := version.ParseSemantic(name); err != nil || !strings.HasPrefix(name, "v") || o.ClusterHostedImages[name] == "" {
+			wrong("clusters.hostedImages", name+": "+o.ClusterHostedImages[name], "must be a version, such as v1.36.3, and an image")
+		}
+	}
 }
 
 func (o *Options) validateNetworks(wrong func(option string, value any, why string, args ...any)) {

@@ -166,11 +166,12 @@ func TestValidate(t *testing.T) {
 			want: []string{"--metrics-bind-address=127.0.0.1:8080: is also the address of --health-probe-bind-address"},
 		},
 		{
-			name: "directories and networks that are none", change: func(o *Options) {
+			name: "directories, networks and images that are none", change: func(o *Options) {
 				o.RKEConfigDirs, o.Machines.ImageDirs, o.Machines.ImageNetworks = confine.Dirs{"etc"}, confine.Dirs{"/a", "../b"}, []string{"10.0.0.1"}
-				o.PingNetworks = []string{"localhost"}
+				o.PingNetworks, o.ClusterHostedImages = []string{"localhost"}, map[string]string{"1.36": "keelson-kube", "v1.36.3": ""}
 			},
 			want: []string{
+				"clusters.hostedImages: 1.36: keelson-kube: must be a version, such as v1.36.3, and an image", "clusters.hostedImages: v1.36.3: : must be",
 				`clusters.rkeConfigDirs: etc: "etc" is no absolute path`, `crontabs.pingNetworks: localhost: "localhost" is not a network such as`, `virtualMachines.imageDirs: /a,../b: "../b" is no absolute path`,
 				`virtualMachines.imageNetworks: 10.0.0.1: "10.0.0.1" is not a network such as`,
 			},

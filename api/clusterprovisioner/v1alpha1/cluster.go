@@ -35,6 +35,8 @@ type Engine string
 const (
 	// EngineLocal runs a control plane on the host of the manager.
 	EngineLocal Engine = "local"
+	// EngineHosted runs a control plane as Pods of the cluster that stores the Cluster.
+	EngineHosted Engine = "hosted"
 	// EngineRKE runs the program rke with a configuration file.
 	EngineRKE Engine = "rke"
 )
@@ -75,6 +77,9 @@ type Cluster struct {
 // ClusterSpec is the desired cluster.
 // +kubebuilder:validation:XValidation:rule="!has(self.engine) || self.engine != 'rke' || has(self.configPath) || has(self.ConfigPath)",message="spec.configPath is required with the engine rke: the path of its cluster.yml"
 // +kubebuilder:validation:XValidation:rule="!has(self.engine) || self.engine != 'local' || !(has(self.configPath) || has(self.ConfigPath))",message="spec.configPath is for the engine rke only"
+// +kubebuilder:validation:XValidation:rule="has(self.hosted) == (has(self.engine) && self.engine == 'hosted')",message="spec.hosted is required with the engine hosted, and for that engine only"
+// +kubebuilder:validation:XValidation:rule="has(self.hosted) == has(oldSelf.hosted)",message="the engine is immutable: create another Cluster instead"
+// +kubebuilder:validation:XValidation:rule="!has(self.engine) || self.engine != 'hosted' || !(has(self.configPath) || has(self.ConfigPath))",message="spec.configPath is for the engine rke only"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.version)",message="spec.version is for the engine local: with rke, set kubernetes_version in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.apiServer)",message="spec.apiServer is for the engine local: with rke, set services.kube-api in the file of spec.configPath"
 // +kubebuilder:validation:XValidation:rule="!(has(self.configPath) || has(self.ConfigPath)) || !has(self.running) || self.running",message="spec.running is for the engine local: the engine rke cannot stop a cluster"
@@ -91,10 +96,15 @@ type Cluster struct {
 type ClusterSpec struct {
 	// Engine that provisions the cluster. rke runs the program rke with the file of
 	// configPath and is the default if configPath is set. local runs a control plane
-	// on the host of the manager and is the default otherwise. Immutable.
+	// on the host of the manager and is the default otherwise. hosted runs a control
+	// plane as Pods of this cluster, see hosted. Immutable.
 	// +optional
-	// +kubebuilder:validation:Enum=local;rke
+	// +kubebuilder:validation:Enum=local;rke;hosted
 	Engine Engine `json:"engine,omitempty"`
+
+	// Where and how the control plane of the engine hosted runs.
+	// +optional
+	Hosted *HostedControlPlane `json:"hosted,omitempty"`
 
 	// Path of an RKE cluster.yml on the host of the manager. Changes to the file are
 	// applied like changes to this spec.
@@ -182,6 +192,18 @@ type ClusterSpec struct {
 	// Options of the API server of a local cluster.
 	// +optional
 	APIServer *APIServer `json:"apiServer,omitempty"`
+}
+
+// EngineOrDefault returns the engine, or the default.
+func (s *ClusterSpec) EngineOrDefault() Engine {
+	switch {
+	case s.Engine != "":
+		return s.Engine
+	case s.ConfigPath != "" || s.LegacyConfigPath != "":
+		return EngineRKE
+	default:
+		return EngineLocal
+	}
 }
 
 // ClusterIdle says when a cluster without clients is stopped.

@@ -170,6 +170,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: from
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterSource
+    - name: hosted
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.HostedControlPlane
     - name: idle
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.ClusterIdle
@@ -301,6 +304,28 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: secretRef
       type:
         namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.SecretReference
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.HostedControlPlane
+  map:
+    fields:
+    - name: namespace
+      type:
+        scalar: string
+      default: ""
+    - name: replicas
+      type:
+        scalar: numeric
+    - name: storage
+      type:
+        namedType: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.HostedStorage
+- name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.HostedStorage
+  map:
+    fields:
+    - name: size
+      type:
+        namedType: io.k8s.apimachinery.pkg.api.resource.Quantity
+    - name: storageClassName
+      type:
+        scalar: string
 - name: com.github.keelson-dev.keelson.api.clusterprovisioner.v1alpha1.Kubeconfig
   map:
     fields:

@@ -2,7 +2,6 @@
 package versions
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -109,7 +108,7 @@ func newList(installed []local.Components, clusters []v1alpha1.Cluster, unknown 
 		v := version{Components: components, Clusters: []string{}}
 		for i := range clusters {
 			c := &clusters[i]
-			if cmp.Or(c.Spec.Engine, v1alpha1.EngineLocal) == v1alpha1.EngineLocal && c.Spec.ConfigPath == "" && c.Status.Version == components.Version {
+			if c.Spec.EngineOrDefault() == v1alpha1.EngineLocal && c.Status.Version == components.Version {
 				v.Clusters = append(v.Clusters, c.Name)
 			}
 		}

@@ -135,7 +135,7 @@ func (collector) Collect(ch chan<- prometheus.Metric) {
 	byPhase, byCondition := counts{}, counts{}
 	for i := range clusters.Items {
 		status := &clusters.Items[i].Status
-		byPhase.add(string(engineOf(clusters.Items[i].Spec)), string(status.Phase))
+		byPhase.add(string(clusters.Items[i].Spec.EngineOrDefault()), string(status.Phase))
 		for _, c := range status.Conditions {
 			byCondition.add(c.Type, string(c.Status), c.Reason)
 		}

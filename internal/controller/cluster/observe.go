@@ -42,18 +42,6 @@ type observation struct {
 	namespace string
 }
 
-// engineOf returns the engine of a Cluster, or the default.
-func engineOf(spec v1alpha1.ClusterSpec) v1alpha1.Engine {
-	switch {
-	case spec.Engine != "":
-		return spec.Engine
-	case spec.ConfigPath != "":
-		return v1alpha1.EngineRKE
-	default:
-		return v1alpha1.EngineLocal
-	}
-}
-
 // newRequest returns the Request for a Cluster.
 func newRequest(cluster *v1alpha1.Cluster) Request {
 	request := Request{
@@ -65,13 +53,13 @@ func newRequest(cluster *v1alpha1.Cluster) Request {
 	if request.Applied == "" && request.AppliedConfig != "" {
 		request.Applied = "unknown" // stored by the original controller, which had no hash
 	}
-	request.Spec.Engine = engineOf(cluster.Spec)
+	request.Spec.Engine = cluster.Spec.EngineOrDefault()
 	keepRotations(request.Spec.Users, cluster.Status.Users)
 	return request
 }
 
 func (r *Reconciler) observe(ctx context.Context, cluster *v1alpha1.Cluster) (observation, error) {
-	seen := observation{engine: engineOf(cluster.Spec), namespace: r.SecretNamespace}
+	seen := observation{engine: cluster.Spec.EngineOrDefault(), namespace: r.SecretNamespace}
 	seen.stop = decideStop(cluster, seen, r.Clock.Now()) // the engine may add that it is idle
 	if err := r.observeSnapshot(ctx, cluster, &seen); err != nil {
 		return seen, err

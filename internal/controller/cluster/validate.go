@@ -20,7 +20,7 @@ func NewValidator(rules map[v1alpha1.Engine]Rule) func(*v1alpha1.Cluster) field.
 	return func(cluster *v1alpha1.Cluster) field.ErrorList {
 		migrated := cluster.DeepCopy()
 		migrate(migrated)
-		engine := engineOf(migrated.Spec)
+		engine := migrated.Spec.EngineOrDefault()
 		rule, found := rules[engine]
 		if !found {
 			var known []string

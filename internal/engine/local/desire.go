@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -83,7 +82,10 @@ func NewRule(addresses []netip.Prefix) cluster.Rule {
 		if err := validateAddress(spec.APIServer.Address, addresses); err != nil {
 			return err
 		}
-		return validateFlags(spec)
+		if err := controlplane.CheckFlags(spec.APIServer.ExtraArgs); err != nil {
+			return &cluster.FieldError{Field: "spec.apiServer.extraArgs", Message: err.Error()}
+		}
+		return nil
 	}
 }
 
@@ -103,27 +105,6 @@ func validateAddress(text string, allowed []netip.Prefix) error {
 	}
 	return &cluster.FieldError{Field: field, Message: fmt.Sprintf("%s: the manager does not allow %s: choose an address in a network of its flag "+
 		"clusters.addressAllow, or leave the field out for 127.0.0.1", field, address)}
-}
-
-// validateFlags returns an error if the spec has a flag of kube-apiserver that is not allowed.
-func validateFlags(spec v1alpha1.ClusterSpec) error {
-	for _, name := range slices.Sorted(maps.Keys(spec.APIServer.ExtraArgs)) {
-		if controlplane.IsReservedFlag(name) {
-			return &cluster.FieldError{
-				Field: "spec.apiServer.extraArgs",
-				Message: fmt.Sprintf("the cluster depends on the flag --%s of kube-apiserver, "+
-					"so that spec.apiServer.extraArgs cannot set it", name),
-			}
-		}
-		if controlplane.NamesFile(name) {
-			return &cluster.FieldError{
-				Field: "spec.apiServer.extraArgs",
-				Message: fmt.Sprintf("the flag --%s of kube-apiserver names a file of the host, "+
-					"so that spec.apiServer.extraArgs cannot set it", name),
-			}
-		}
-	}
-	return nil
 }
 
 // newDesire validates a request.
@@ -168,15 +149,6 @@ func (d desire) validateUpgradeFrom(was *applied) error {
 	return nil
 }
 
-// flags returns extra arguments as a command line in a stable order.
-func flags(extra map[string]string) []string {
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(extra)) {
-		all = append(all, "--"+name+"="+extra[name])
-	}
-	return all
-}
-
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
 	opts := controlplane.Options{
 		Dir: e.dir(m.uid), Binary: wanted.binary, Simulator: wanted.main, Ephemeral: e.opts.Ephemeral, OwnServices: true,
@@ -205,7 +177,7 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 	}
 	if api := wanted.spec.APIServer; api != nil {
 		opts.Address, opts.Port, opts.CertSANs = api.Address, int(api.Port), api.CertSANs
-		opts.APIServerArgs = flags(api.ExtraArgs)
+		opts.APIServerArgs = controlplane.Flags(api.ExtraArgs)
 	}
 	return opts
 }

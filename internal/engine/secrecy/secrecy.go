@@ -119,9 +119,14 @@ func Hash(keyFile string, document []byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read the key for hashes: %w", err)
 	}
+	return Sum(key, document), nil
+}
+
+// Sum is Hash with a key.
+func Sum(key, document []byte) string {
 	mac := hmac.New(sha256.New, key)
 	mac.Write(document)
-	return hex.EncodeToString(mac.Sum(nil)[:16]), nil
+	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
 // Scrub masks everything in a log line that looks like a credential.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/uuid"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -60,15 +61,7 @@ func Run(t *testing.T, newPlace func(t *testing.T) Place) {
 }
 
 // uid derives a UID from a name.
-func uid(name string) string {
-	text := []byte("contract-")
-	for _, c := range []byte(name) {
-		if 'a' <= c && c <= 'z' {
-			text = append(text, c)
-		}
-	}
-	return string(text)
-}
+func uid(name string) string { return uuid.NewSHA1(uuid.Nil, []byte(name)).String() }
 
 // run is a test of the contract.
 type run struct {

@@ -15,8 +15,11 @@ import (
 type ClusterSpecApplyConfiguration struct {
 	// Engine that provisions the cluster. rke runs the program rke with the file of
 	// configPath and is the default if configPath is set. local runs a control plane
-	// on the host of the manager and is the default otherwise. Immutable.
+	// on the host of the manager and is the default otherwise. hosted runs a control
+	// plane as Pods of this cluster, see hosted. Immutable.
 	Engine *clusterprovisionerv1alpha1.Engine `json:"engine,omitempty"`
+	// Where and how the control plane of the engine hosted runs.
+	Hosted *HostedControlPlaneApplyConfiguration `json:"hosted,omitempty"`
 	// Path of an RKE cluster.yml on the host of the manager. Changes to the file are
 	// applied like changes to this spec.
 	ConfigPath *string `json:"configPath,omitempty"`
@@ -74,6 +77,14 @@ func ClusterSpec() *ClusterSpecApplyConfiguration {
 // If called multiple times, the Engine field is set to the value of the last call.
 func (b *ClusterSpecApplyConfiguration) WithEngine(value clusterprovisionerv1alpha1.Engine) *ClusterSpecApplyConfiguration {
 	b.Engine = &value
+	return b
+}
+
+// WithHosted sets the Hosted field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Hosted field is set to the value of the last call.
+func (b *ClusterSpecApplyConfiguration) WithHosted(value *HostedControlPlaneApplyConfiguration) *ClusterSpecApplyConfiguration {
+	b.Hosted = value
 	return b
 }
 

@@ -142,11 +142,6 @@ func (r *Reconciler) observe(ctx context.Context, s *v1alpha1.ClusterSnapshot) (
 	return seen, nil
 }
 
-// isLocal reports whether a Cluster has the engine local.
-func isLocal(c *v1alpha1.Cluster) bool {
-	return c.Spec.Engine == v1alpha1.EngineLocal || c.Spec.Engine == "" && c.Spec.ConfigPath == "" && c.Spec.LegacyConfigPath == ""
-}
-
 // isRunning reports whether a cluster runs, as far as the controller of Clusters has seen its present spec. Whether it is to run is decided
 // there, and is in the condition. A deletion changes the generation, too.
 func isRunning(c *v1alpha1.Cluster) bool {

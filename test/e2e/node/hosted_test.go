@@ -1,0 +1,206 @@
+//go:build linux
+
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/hosted"
+	"github.com/keelson-dev/keelson/internal/testing/enginetest"
+	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/test/e2e/transcript"
+)
+
+// kubeImage is the image of keelson-kube on the node, and kubeVersion its Kubernetes version.
+const (
+	kubeImage   = "keelson-kube:test"
+	kubeVersion = "v1.36.3"
+)
+
+// loadKube loads the image of keelson-kube into the node.
+func (u *user) loadKube(t *testing.T) {
+	t.Helper()
+	program, err := env.Binary("keelson-kube")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if program, err = filepath.EvalSymlinks(program); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	if err := os.Link(program, filepath.Join(folder, "keelson-kube")); err != nil {
+		t.Fatal(err)
+	}
+	u.OK(t, "keelson", "node", "image", "load", "--data-dir", u.data, "--name", kubeImage, "--entrypoint", "/keelson-kube", folder)
+}
+
+// TestLongHostedContract runs the contract of engines on a node, with exactly the permissions of the ClusterRole, in namespaces with
+// enforced Pod Security.
+func TestLongHostedContract(t *testing.T) {
+	u := newUser(t)
+	u.up(t)
+	u.loadKube(t)
+	config, err := clientcmd.BuildConfigFromFlags("", u.Env["KUBECONFIG"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.kubectl(t, "apply", "-f", "../../../config/rbac/hosted.yaml")
+	enginetest.Run(t, func(t *testing.T) enginetest.Place { return hostedPlace(t, config, client) })
+}
+
+// hostedManager is the user whose permissions the engine has.
+const hostedManager = "manager"
+
+// hostedPlace returns a place for clusters in a namespace of their own.
+func hostedPlace(t *testing.T, config *rest.Config, client kubernetes.Interface) enginetest.Place {
+	t.Helper()
+	restricted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hosted-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
+	created, err := client.CoreV1().Namespaces().Create(t.Context(), restricted, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "hosted"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "keelson-hosted"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: hostedManager}},
+	}
+	if _, err := client.RbacV1().RoleBindings(created.Name).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	asManager := rest.CopyConfig(config)
+	asManager.Impersonate.UserName = hostedManager
+	return enginetest.Place{
+		NewEngine: func() cluster.Engine {
+			engine, err := hosted.New(hosted.Options{Config: asManager, Images: map[string]string{kubeVersion: "docker.io/library/" + kubeImage}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return engine
+		},
+		Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineHosted, Hosted: &v1alpha1.HostedControlPlane{Namespace: created.Name}},
+		Change: func(r *cluster.Request) {
+			r.Spec.APIServer = &v1alpha1.APIServer{CertSANs: []string{"demo.example"}, ExtraArgs: map[string]string{"event-ttl": "2h"}}
+		},
+		Lose: func(cluster.Request) {
+			if err := client.CoreV1().Secrets(created.Name).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Left: func(cluster.Request) []string { return leftIn(t, client, created.Name) },
+	}
+}
+
+// leftIn returns what the engine may have left in a namespace.
+func leftIn(t *testing.T, client kubernetes.Interface, namespace string) (left []string) {
+	t.Helper()
+	// The API has answered all requests of the test's engine, so that a list is complete.
+	pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range pods.Items {
+		left = append(left, "Pod "+o.Name)
+	}
+	secrets, err := client.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range secrets.Items {
+		left = append(left, "Secret "+o.Name)
+	}
+	services, err := client.CoreV1().Services(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range services.Items {
+		left = append(left, "Service "+o.Name)
+	}
+	claims, err := client.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range claims.Items {
+		left = append(left, "PersistentVolumeClaim "+o.Name)
+	}
+	return left
+}
+
+// TestSmokeHostedCluster is the life of a Cluster in Pods: it is created, used, survives the loss of its Pods, is stopped and started,
+// and deleted.
+func TestSmokeHostedCluster(t *testing.T) {
+	u := newUser(t)
+	c := &tenant{user: u, kubeconfig: filepath.Join(u.home, "demo.kubeconfig")}
+	config := filepath.Join(u.home, "keelson.yaml")
+	if err := os.WriteFile(config, []byte(hostedConfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	u.OK(t, "keelson", "up", "--detach", "--node=real", "--vm-driver=fake", "--data-dir", u.data, "--config", config)
+	u.loadKube(t)
+	u.kubectl(t, "create", "namespace", "team")
+	u.kubectl(t, "label", "namespace", "team", "pod-security.kubernetes.io/enforce=restricted")
+	u.steps(t, []step{
+		{"it is Ready", func(t *testing.T, u *user) {
+			began := time.Now()
+			u.apply(t, hostedCluster)
+			c.awaitCondition(t, "Ready")
+			t.Logf("Ready after %.1f s", time.Since(began).Seconds())
+			transcript.Contains(t, u.kubectl(t, "get", "cluster", "demo"), "hosted", kubeVersion, "True", "https://")
+			if err := os.WriteFile(c.kubeconfig, []byte(c.cluster(t, "kubeconfig", "demo")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.in(t, "create", "configmap", "kept", "--from-literal=a=b")
+			c.in(t, "create", "deployment", "web", "--image=app:v1") // its controllers run
+			u.Until(t, "a Pod is made", transcript.Is("Pending"), "kubectl", "--kubeconfig", c.kubeconfig, "get", "pods", "-o", "jsonpath={.items[*].status.phase}")
+		}},
+		{"it goes on without its Pods", func(t *testing.T, u *user) {
+			u.kubectl(t, "delete", "pods", "--all", "--namespace", "team", "--grace-period=0", "--force")
+			u.Until(t, "the API answers", transcript.Is("b"), "kubectl", "--kubeconfig", c.kubeconfig, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
+			c.awaitCondition(t, "Ready")
+		}},
+		{"it is stopped and started", func(t *testing.T, u *user) {
+			c.patchSpec(t, `{"running":false}`)
+			u.kubectl(t, "wait", "cluster/demo", "--for=jsonpath={.status.phase}=Stopped", "--timeout", transcript.WaitTimeout.String())
+			if left := u.kubectl(t, "get", "pods", "--namespace", "team", "-o", "name"); left != "" {
+				t.Errorf("Pods of a stopped cluster: %s", left)
+			}
+			c.patchSpec(t, `{"running":true}`)
+			u.Until(t, "it runs", transcript.Is("Provisioned"), "kubectl", "get", "cluster", "demo", "-o", "jsonpath={.status.phase}")
+			u.Until(t, "the API answers", transcript.Is("b"), "kubectl", "--kubeconfig", c.kubeconfig, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
+		}},
+		{"deleted, it leaves nothing", func(t *testing.T, u *user) {
+			u.kubectl(t, "delete", "cluster", "demo", "--timeout", transcript.WaitTimeout.String())
+			left := u.kubectl(t, "get", "pods,secrets,services,statefulsets,deployments,persistentvolumeclaims,networkpolicies", "--namespace", "team", "-o", "name")
+			if left != "" {
+				t.Errorf("left behind: %s", left)
+			}
+		}},
+	})
+}
+
+const hostedConfig = `apiVersion: config.keelson.dev/v1alpha1
+kind: KeelsonConfiguration
+clusters:
+  hostedImages: {` + kubeVersion + `: "docker.io/library/` + kubeImage + `"}
+`
+
+const hostedCluster = `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: Cluster
+metadata: {name: demo}
+spec: {engine: hosted, hosted: {namespace: team}}
+`
