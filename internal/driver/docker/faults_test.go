@@ -82,7 +82,7 @@ func TestForeignContainers(t *testing.T) {
 	}
 	w.do(w.driver.Delete(t.Context(), small(uid).Identity, backend.DeleteOptions{}))
 	w.do(w.driver.Create(t.Context(), small(uid)))
-	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
+	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil && s.Task == backend.TaskNone })
 	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "exists and was not created by Keelson") {
 		t.Errorf("failed with %+v", failed.Ended)
 	}

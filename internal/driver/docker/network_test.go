@@ -102,7 +102,7 @@ func TestNetworkOfAnotherOwner(t *testing.T) {
 	made, err := w.api.NetworkCreate(t.Context(), "keelson-cluster-default", client.NetworkCreateOptions{Driver: "bridge"})
 	w.do(err)
 	w.do(w.driver.Create(t.Context(), small(uid)))
-	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
+	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil && s.Task == backend.TaskNone })
 	if !strings.Contains(failed.Ended.Message, "was not created by Keelson") {
 		t.Errorf("failed with %+v", failed.Ended)
 	}
@@ -123,7 +123,7 @@ func TestNoAddressesLeft(t *testing.T) {
 		defer func() { _, err := w.api.NetworkRemove(t.Context(), made.ID, client.NetworkRemoveOptions{}); w.do(err) }()
 	}
 	w.do(w.driver.Create(t.Context(), small(uid)))
-	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil })
+	failed := w.eventually("it has failed", func(s *backend.Server) bool { return s != nil && s.Ended != nil && s.Task == backend.TaskNone })
 	if failed.Ended.Cause != backend.CauseCreateFailed || !strings.Contains(failed.Ended.Message, "default-address-pools") {
 		t.Errorf("failed with %+v", failed.Ended)
 	}

@@ -181,7 +181,7 @@ func TestLostDisks(t *testing.T) {
 		w.open()
 		w.do(w.driver.Start(t.Context(), machine))
 		w.eventually("the start fails without the disk "+lost, func(s *backend.Server) bool {
-			return s.Ended != nil && s.Ended.Cause == backend.CauseStartFailed && strings.Contains(s.Ended.Message, "the file of the disk is missing: restore it")
+			return s.Ended != nil && s.Task == backend.TaskNone && s.Ended.Cause == backend.CauseStartFailed && strings.Contains(s.Ended.Message, "the file of the disk is missing: restore it")
 		})
 		w.do(w.driver.TakeSnapshot(t.Context(), refused, backend.Source{Server: machine.Identity}))
 		harness.Eventually(t, "a snapshot fails", func() bool { return w.snapshotState(refused).Failure != nil })

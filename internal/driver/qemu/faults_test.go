@@ -211,7 +211,7 @@ func TestStopAll(t *testing.T) {
 	w.do(w.driver.Start(t.Context(), failed))
 	harness.Eventually(t, "it fails to start", func() bool {
 		server := idle()
-		return server != nil && server.Ended != nil && server.Ended.Cause == backend.CauseStartFailed
+		return server != nil && server.Ended != nil && server.Task == backend.TaskNone && server.Ended.Cause == backend.CauseStartFailed
 	})
 	w.do(w.driver.Close())
 	w.driver = nil

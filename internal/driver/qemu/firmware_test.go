@@ -101,7 +101,7 @@ func TestUnknownCPUModel(t *testing.T) {
 	w.eventually("it is created", is(backend.StateStopped))
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("the start fails", func(s *backend.Server) bool {
-		return s.Ended != nil && s.Ended.Cause == backend.CauseStartFailed
+		return s.Ended != nil && s.Task == backend.TaskNone && s.Ended.Cause == backend.CauseStartFailed
 	})
 	if want := "unable to find CPU model 'no-such-model'"; !strings.Contains(server.Ended.Message, want) {
 		t.Errorf("the failure is %q, want %q", server.Ended.Message, want)

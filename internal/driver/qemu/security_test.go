@@ -29,7 +29,7 @@ func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
 	w.do(w.driver.Create(t.Context(), machine))
 	w.eventually("it is created", func(s *backend.Server) bool { return s.State == backend.StateStopped })
 	w.do(w.driver.Start(t.Context(), machine))
-	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil })
+	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
 	if !strings.Contains(server.Ended.Message, "kernel") { // and not QEMU's version
 		t.Errorf("ended with %q", server.Ended.Message)
 	}

@@ -58,7 +58,7 @@ func TestForkOfAnImage(t *testing.T) {
 	fork.Snapshot, fork.Image, fork.DiskBytes = id.UID, &v1alpha1.Image{Snapshot: "first"}, 1<<20
 	w.do(w.driver.Create(t.Context(), fork))
 	w.eventually("it says why it is not created", func(s *backend.Server) bool {
-		return s.Ended != nil && s.Ended.Message == "the disk root of the snapshot first has 8388608 bytes, more than spec.resource.rootDisk with 1048576: make it larger"
+		return s.Ended != nil && s.Task == backend.TaskNone && s.Ended.Message == "the disk root of the snapshot first has 8388608 bytes, more than spec.resource.rootDisk with 1048576: make it larger"
 	})
 	fork.DiskBytes = 16 << 20
 	w.run(fork)
@@ -80,7 +80,7 @@ func TestForkOfAnImage(t *testing.T) {
 	w.do(os.Remove(s.path("root")))
 	w.do(w.driver.Create(t.Context(), fork))
 	w.eventually("it says what is missing", func(s *backend.Server) bool {
-		return s.Ended != nil && s.Ended.Cause == backend.CauseCreateFailed
+		return s.Ended != nil && s.Task == backend.TaskNone && s.Ended.Cause == backend.CauseCreateFailed
 	})
 	w.remove()
 	w.deleteSnapshot(id)
@@ -88,7 +88,7 @@ func TestForkOfAnImage(t *testing.T) {
 		t.Error(err)
 	}
 	w.eventually("it says what is missing", func(s *backend.Server) bool {
-		return s.Ended != nil && s.Ended.Cause == backend.CauseCreateFailed
+		return s.Ended != nil && s.Task == backend.TaskNone && s.Ended.Cause == backend.CauseCreateFailed
 	})
 	w.remove()
 }

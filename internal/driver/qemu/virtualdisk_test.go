@@ -252,7 +252,7 @@ func TestVirtualDiskLosses(t *testing.T) {
 	}
 	_ = w.driver.Create(t.Context(), machine)
 	w.until(machine, "it says that the disk is lost", func(s *backend.Server) bool {
-		return s.Ended != nil && s.Ended.Cause == backend.CauseCreateFailed && strings.Contains(s.Ended.Message, "is missing: restore it")
+		return s.Ended != nil && s.Task == backend.TaskNone && s.Ended.Cause == backend.CauseCreateFailed && strings.Contains(s.Ended.Message, "is missing: restore it")
 	})
 	w.delete(machine)
 	w.deleteDisk(disk)
