@@ -5,6 +5,7 @@ package node
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,14 +62,14 @@ func TestLongHostedContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.kubectl(t, "apply", "-f", "../../../config/rbac/hosted.yaml")
-	enginetest.Run(t, func(t *testing.T) enginetest.Place { return hostedPlace(t, config, client) })
+	enginetest.Run(t, func(t *testing.T) enginetest.Place { return u.hostedPlace(t, config, client) })
 }
 
 // hostedManager is the user whose permissions the engine has.
 const hostedManager = "manager"
 
 // hostedPlace returns a place for clusters in a namespace of their own.
-func hostedPlace(t *testing.T, config *rest.Config, client kubernetes.Interface) enginetest.Place {
+func (u *user) hostedPlace(t *testing.T, config *rest.Config, client kubernetes.Interface) enginetest.Place {
 	t.Helper()
 	restricted := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hosted-", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}}}
 	created, err := client.CoreV1().Namespaces().Create(t.Context(), restricted, metav1.CreateOptions{})
@@ -102,43 +103,14 @@ func hostedPlace(t *testing.T, config *rest.Config, client kubernetes.Interface)
 				t.Fatal(err)
 			}
 		},
-		Left: func(cluster.Request) []string { return leftIn(t, client, created.Name) },
+		Left: func(cluster.Request) []string { return u.leftIn(t, created.Name) },
 	}
 }
 
-// leftIn returns what the engine may have left in a namespace.
-func leftIn(t *testing.T, client kubernetes.Interface, namespace string) (left []string) {
+// leftIn returns what the engine may have left in a namespace, as kubectl names it.
+func (u *user) leftIn(t *testing.T, namespace string) []string {
 	t.Helper()
-	// The API has answered all requests of the test's engine, so that a list is complete.
-	pods, err := client.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range pods.Items {
-		left = append(left, "Pod "+o.Name)
-	}
-	secrets, err := client.CoreV1().Secrets(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range secrets.Items {
-		left = append(left, "Secret "+o.Name)
-	}
-	services, err := client.CoreV1().Services(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range services.Items {
-		left = append(left, "Service "+o.Name)
-	}
-	claims, err := client.CoreV1().PersistentVolumeClaims(namespace).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range claims.Items {
-		left = append(left, "PersistentVolumeClaim "+o.Name)
-	}
-	return left
+	return strings.Fields(u.kubectl(t, "get", "pods,secrets,services,statefulsets,deployments,persistentvolumeclaims,networkpolicies", "--namespace", namespace, "-o", "name"))
 }
 
 // TestSmokeHostedCluster is the life of a Cluster in Pods: it is created, used, survives the loss of its Pods, is stopped and started,
@@ -185,8 +157,7 @@ func TestSmokeHostedCluster(t *testing.T) {
 		}},
 		{"deleted, it leaves nothing", func(t *testing.T, u *user) {
 			u.kubectl(t, "delete", "cluster", "demo", "--timeout", transcript.WaitTimeout.String())
-			left := u.kubectl(t, "get", "pods,secrets,services,statefulsets,deployments,persistentvolumeclaims,networkpolicies", "--namespace", "team", "-o", "name")
-			if left != "" {
+			if left := u.leftIn(t, "team"); len(left) > 0 {
 				t.Errorf("left behind: %s", left)
 			}
 		}},
