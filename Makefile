@@ -1,9 +1,11 @@
 # `make help` lists the targets.
 
-# The flags of the go command do not come from the user's environment, so that a
-# build is the same everywhere. The version is stamped below and not by the go
-# command, which would refuse where git distrusts the owner of the checkout.
-export GOFLAGS := -mod=readonly -buildvcs=false
+# The flags of the go command do not come from the user's environment, so that a build is the same everywhere: without C, so that programs
+# do not depend on the libraries of a machine, and without the path of this clone, so that another one does not compile all packages again.
+# Tools, linters and tests without the race detector use the same flags, and so the same compiled packages. The version is stamped below and
+# not by the go command, which would refuse where git distrusts the owner of the checkout.
+export GOFLAGS := -mod=readonly -buildvcs=false -trimpath
+export CGO_ENABLED := 0
 export GOWORK := off
 # A program with the race detector would sleep a second when it exits: each test binary, and each that a test runs as another program.
 export GORACE := atexit_sleep_ms=0
@@ -21,10 +23,6 @@ LINT := go tool -modfile=go.lint.mod
 
 # Where the programs are built. A release builds them elsewhere, for other architectures: GOARCH=arm64 BIN=dist/build/arm64
 BIN ?= bin
-
-# How programs are built: without C, so that they do not depend on the libraries of a machine. What else compiles the same packages without
-# the race detector uses the same flags: another value of one of them would compile all packages again.
-PROGRAM := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath"
 
 # Arguments for the program that a target runs: make test ARGS='-run TestX -v'
 ARGS ?=
@@ -66,7 +64,7 @@ plugins: | $(BIN)/keelson
 # The go command knows best whether this is up to date.
 .PHONY: $(BIN)/keelson
 $(BIN)/keelson:
-	$(PROGRAM) hack/build.sh $@ -ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" ./cmd/keelson
+	hack/build.sh $@ -ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" ./cmd/keelson
 
 $(BIN)/keelson-kube: $(KUBE_SOURCES)
 	hack/kube.sh $(KUBE_DEFAULT) $@
@@ -84,7 +82,7 @@ $(BIN)/kubectl: | $(BIN)/keelson-kube
 # The client for laptops. It must not be built as a link of bin/keelson, so it has a folder of its own.
 .PHONY: client
 client: ## Build bin/client/kubectl-keelson, the client for other hosts (GOOS=darwin GOARCH=arm64)
-	$(PROGRAM) hack/build.sh $(BIN)/client/kubectl-keelson$(if $(filter windows,$(GOOS)),.exe) \
+	hack/build.sh $(BIN)/client/kubectl-keelson$(if $(filter windows,$(GOOS)),.exe) \
 		-ldflags "-s -w -X $(MODULE)/internal/version.Version=$(VERSION)" ./cmd/kubectl-keelson
 
 # The go command knows best whether this is up to date.
@@ -97,7 +95,7 @@ launcher: ## Build bin/launcher, the files of the image of the launcher, for the
 	hack/launcher-image.sh bin/launcher
 
 # containerd has plugins that the node disables; without them there are 49 packages less.
-NODE_BUILD := CGO_ENABLED=0 GOFLAGS="$(GOFLAGS) -trimpath -tags=no_btrfs,no_devmapper,no_tracing,no_zfs"
+NODE_BUILD := GOFLAGS="$(GOFLAGS) -tags=no_btrfs,no_devmapper,no_tracing,no_zfs"
 
 # The go command knows best whether this is up to date.
 .PHONY: node
@@ -109,7 +107,7 @@ node: ## Build bin/node, the programs of a real node (2 minutes the first time)
 .PHONY: s3server
 s3server: ## Build bin/s3server, the server for the tests of a snapshot store (2 minutes the first time)
 	mkdir -p $(BIN)
-	cd test/s3server && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../$(BIN)/s3server .
+	cd test/s3server && go build -ldflags '-s -w' -o ../../$(BIN)/s3server .
 
 .PHONY: debian
 debian: ## Build bin/debian, the cloud image for a test of its disks and logins (some minutes; cached)
@@ -132,10 +130,11 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # A test whose name begins with TestLong takes more than about ten seconds on a quiet machine with two cores, and is not the
 # only end-to-end test of its kind. TestSmoke is such a test that CI runs nevertheless. Some packages take minutes on a slow machine; Go would end a package after ten. Many tests wait for
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
-# With -trimpath, another clone of the repository does not compile all packages again. The race detector needs cgo.
-GO_TEST := $(PROGRAM) go run ./internal/testing/env/run -- env CGO_ENABLED=1 go test -race -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
+# The race detector needs cgo.
+RACE_TEST := env CGO_ENABLED=1 go test -race
+GO_TEST := go run ./internal/testing/env/run -- $(RACE_TEST) -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 # Benchmarks are a module of their own, and start control planes of their own.
-BENCH_TEST := go test -race -trimpath -vet=off -ldflags=-w -timeout 75m
+BENCH_TEST := $(RACE_TEST) -vet=off -ldflags=-w -timeout 75m
 # Those that take longest begin first, so that none of them is left alone at the end.
 LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/install test/e2e)
 # The packages of the root module with tests whose names begin so.
@@ -164,7 +163,7 @@ test-go: test-needs
 .PHONY: test-modules test-guest test-node test-release test-harness
 test-modules: test-guest test-node test-release test-harness
 test-guest:
-	cd guest && go test -race $(ARGS) ./...
+	cd guest && $(RACE_TEST) $(ARGS) ./...
 test-node:
 	cd node && $(NODE_BUILD) go test $(ARGS) ./...
 test-release:
@@ -198,7 +197,7 @@ test-bench: smoke-bench ## Run each benchmark with few objects (ARGS: flags of g
 # For hack/citest, which repeats a failed test.
 .PHONY: again
 again:
-	@$(if $(filter $(MODULE)/guest%,$(PACKAGE)),cd guest && go test -race, \
+	@$(if $(filter $(MODULE)/guest%,$(PACKAGE)),cd guest && $(RACE_TEST), \
 	$(if $(filter $(MODULE)/node%,$(PACKAGE)),cd node && $(NODE_BUILD) go test, \
 	$(if $(filter $(MODULE)/hack/release%,$(PACKAGE)),cd hack/release && go test, \
 	$(if $(filter $(MODULE)/bench%,$(PACKAGE)),cd bench && $(BENCH_TEST),$(GO_TEST))))) -json -count 1 $(FLAGS) $(PACKAGE)
@@ -225,19 +224,19 @@ SOAK_PACKAGES = $(addprefix ./,$(sort $(dir $(shell git grep -l --untracked '^//
 .PHONY: soak
 soak: build test-needs ## Run the long fault tests (KEELSON_SOAK=short: shortened)
 	$(if $(SOAK_PACKAGES),,$(error There are no soak tests: no test file has the build tag soak))
-	$(PROGRAM) go run ./internal/testing/env/run -- go test -vet=off -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
+	go run ./internal/testing/env/run -- go test -vet=off -tags soak -run '^TestSoak' -count 1 -p 1 -timeout 0 $(ARGS) $(SOAK_PACKAGES)
 
 # It compiles a good part of Kubernetes once more, in other versions: minutes, which CI does not have.
 .PHONY: certmanager
 certmanager: build ## Test the chart with cert-manager (minutes the first time)
-	cd test/install/certmanager && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../../bin/certmanager .
+	cd test/install/certmanager && go build -ldflags '-s -w' -o ../../../bin/certmanager .
 	go run ./internal/testing/env/run -- go test -tags certmanager -run '^TestCertManager$$' -count 1 $(ARGS) ./test/install
 
 # It compiles a good part of Kubernetes once more, too.
 .PHONY: kueue
 kueue: build node ## Test CronTabs with Kueue on a real node (minutes the first time)
 	mkdir -p $(BIN)/kueue
-	cd test/e2e/node/kueue && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o ../../../../$(BIN)/kueue/manager sigs.k8s.io/kueue/cmd/kueue
+	cd test/e2e/node/kueue && go build -ldflags '-s -w' -o ../../../../$(BIN)/kueue/manager sigs.k8s.io/kueue/cmd/kueue
 	$(BIN)/kubectl kustomize "$$(cd test/e2e/node/kueue && go list -m -f '{{.Dir}}' sigs.k8s.io/kueue)/config/default" > $(BIN)/kueue.yaml
 	go run ./internal/testing/env/run -- go test -tags kueue -run '^TestKueue$$' -count 1 $(ARGS) ./test/e2e/node
 
@@ -247,7 +246,7 @@ OTHER_KUBES = $(addprefix $(BIN)/keelson-kube-,$(shell awk '$$1 == "k8s.io/kuber
 .PHONY: test-versions
 test-versions: build node $(OTHER_KUBES) ## Test upgrades between Kubernetes versions, and rehearsals (10 minutes the first time)
 	@hack/require.sh gcc runc iptables nft
-	go run ./internal/testing/env/run -- go test -race -tags versions -run '^TestVersions' -count 1 -timeout 30m $(ARGS) ./test/e2e/node
+	go run ./internal/testing/env/run -- $(RACE_TEST) -tags versions -run '^TestVersions' -count 1 -timeout 30m $(ARGS) ./test/e2e/node
 
 # Both images are FROM scratch around static programs that are built here; nothing is pulled.
 IMAGE ?= keelson:$(subst +,-,$(VERSION))
@@ -305,7 +304,7 @@ verify: ## Check that generated files are fresh, modules tidy, code formatted an
 .PHONY: lint
 lint: ## Run the linters, after a test of their rules
 	hack/lint-selftest.sh
-	tool="$$($(LINT) -n golangci-lint)" && $(PROGRAM) "$$tool" run ./...
+	$(LINT) golangci-lint run ./...
 	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
 	cd bench && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
 	cd hack/release && "$$(cd ../.. && $(LINT) -n golangci-lint)" run --config ../../.golangci.yml ./...

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 # As make build compiles programs, which has compiled most packages.
-export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:--mod=readonly} -trimpath"
+export CGO_ENABLED=0 GOFLAGS="${GOFLAGS:--mod=readonly -trimpath}"
 
 module=$(go list -m)
 new=$(mktemp -d)

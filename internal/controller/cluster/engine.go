@@ -23,7 +23,8 @@ type Engine interface {
 	// Observe returns the observed state of a cluster. It changes nothing.
 	Observe(ctx context.Context, r Request) (Observation, error)
 	// Apply starts or continues to apply the request, and supervises the cluster from then on. If the request stops the cluster,
-	// Apply stops its processes and keeps its data, even if another operation is in progress.
+	// Apply stops its processes and keeps its data, even if another operation is in progress. It is repeated until the cluster is
+	// observed as attended.
 	Apply(ctx context.Context, r Request) error
 	// Delete starts or continues to remove the cluster. Missing parts are not an error. The removal is complete when Observe
 	// returns an Observation without Exists.

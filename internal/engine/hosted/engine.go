@@ -127,11 +127,7 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 		return err
 	}
 	if r.Stop {
-		if err := e.scaleDown(ctx, found); err != nil {
-			return err
-		}
-		e.setApplied(r.UID, stopKey)
-		return nil
+		return e.scaleDown(ctx, found, r.UID)
 	}
 	if found.secret == nil && r.Applied != "" {
 		return here.stateMissing()
@@ -203,21 +199,25 @@ func explain(err error, doing, kind string, object client.Object) error {
 	return kube.Named(err, doing, kind, object.GetNamespace(), object.GetName())
 }
 
-// scaleDown ends the Pods of a cluster, and keeps its data.
-func (e *Engine) scaleDown(ctx context.Context, found found) error {
+// scaleDown ends the Pods of a cluster, and keeps its data. API servers need etcd to end: as long as some are left, only they are scaled
+// down, and the cluster is not observed as attended, so that Apply is repeated.
+func (e *Engine) scaleDown(ctx context.Context, found found, uid types.UID) error {
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"replicas":0}}`))
+	e.setApplied(uid, "")
 	if found.deployment != nil {
 		if err := e.client.Patch(ctx, found.deployment, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
 			return explain(err, "stop", "Deployment", found.deployment)
 		}
+		if found.deployment.Status.Replicas > 0 {
+			return nil
+		}
 	}
-	// The API server needs etcd to end.
-	if found.etcd == nil || found.deployment != nil && found.deployment.Status.Replicas > 0 {
-		return nil
+	if found.etcd != nil {
+		if err := e.client.Patch(ctx, found.etcd, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
+			return explain(err, "stop", "StatefulSet", found.etcd)
+		}
 	}
-	if err := e.client.Patch(ctx, found.etcd, patch, fieldOwner); client.IgnoreNotFound(err) != nil {
-		return explain(err, "stop", "StatefulSet", found.etcd)
-	}
+	e.setApplied(uid, stopKey)
 	return nil
 }
 

@@ -78,6 +78,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	if err != nil && !r.Stop { // a cluster with an invalid spec can be stopped
 		return seen, err
 	}
+	seen.Stopped = now.isStopped()
 	if now.secret == nil {
 		if r.Applied != "" {
 			return seen, here.stateMissing()
@@ -89,7 +90,6 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 		return seen, err
 	}
 	seen.Exists = true
-	seen.Stopped = now.isStopped()
 	rollout := now.rollout(hash)
 	seen.Applied = rollout.complete
 	if seen.Applied {
@@ -185,7 +185,7 @@ func (f found) operation(is rollout, stop bool) *cluster.Operation {
 	case stop && f.isStopped():
 		op.State, op.Description, op.Stale = v1alpha1.OperationSucceeded, "The Pods have ended", false
 	case stop:
-		op.Description, op.Stale, op.Ended = "Waiting until the Pods have ended", true, time.Time{}
+		op.Description, op.Stale, op.Ended = "Waiting until the Pods have ended", *f.deployment.Spec.Replicas > 0, time.Time{}
 	case is.complete:
 		op.State, op.Description = v1alpha1.OperationSucceeded, "The control plane is rolled out"
 	case is.failed:
