@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keelson-dev/keelson/internal/node"
+	"github.com/keelson-dev/keelson/internal/pki"
 	"github.com/keelson-dev/keelson/internal/process"
 )
 
@@ -77,7 +78,7 @@ type Options struct {
 	Rotation        string
 	RotationOverlap time.Duration
 	// Users have a kubeconfig each, see UserKubeconfig. The credentials of other users are revoked.
-	Users []User
+	Users []pki.User
 	// Env is added to the environment of the components, as NAME=value.
 	Env []string
 	// Log receives messages about components after the start. The zero value discards them.

@@ -47,7 +47,7 @@ func (cp *ControlPlane) certificates() []pki.Certificate {
 			}
 		}
 	}
-	return append(cp.ofGeneration(append(wanted, nodeCertificates(cp.realNodes())...)), userCertificates(cp.opts.Users)...)
+	return append(cp.ofGeneration(append(wanted, nodeCertificates(cp.realNodes())...)), pki.UserCertificates(cp.opts.Users)...)
 }
 
 // files stores certificates and keys in pki/ of a data directory. Everything there that is not durable is created again at the next

@@ -116,7 +116,7 @@ func (cp *ControlPlane) writeClientTrust() (again time.Duration, err error) {
 	}
 	trusted := []string{clientAuthority(r.Generation)}
 	for _, u := range cp.opts.Users {
-		trusted = append(trusted, u.authority())
+		trusted = append(trusted, u.Authority())
 	}
 	left := r.OldUntil.Sub(cp.opts.Clock.Now())
 	if r.Generation > 0 && left > 0 {

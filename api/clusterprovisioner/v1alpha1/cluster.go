@@ -149,7 +149,7 @@ type ClusterSpec struct {
 	// +optional
 	Nodes *ClusterNodes `json:"nodes,omitempty"`
 
-	// Users of a local cluster, besides its administrator. Each has a Secret with a
+	// Users of the cluster, besides its administrator. Each has a Secret with a
 	// kubeconfig, named <cluster>-kubeconfig-<user>. Removing a user revokes it.
 	// +optional
 	// +listType=map
@@ -165,7 +165,7 @@ type ClusterSpec struct {
 	// +optional
 	Restore *commonv1.Restore `json:"restore,omitempty"`
 
-	// Time of a request to rotate the credentials of the administrator of a local
+	// Time of a request to rotate the credentials of the administrator of the
 	// cluster, usually the current time. For each new value, the kubeconfig is replaced
 	// once; the credentials before are rejected after ten minutes.
 	// +optional

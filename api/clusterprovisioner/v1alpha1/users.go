@@ -7,7 +7,7 @@ import (
 // LabelUser is a label of the Secret with the kubeconfig of a user of spec.users: the name of the user.
 const LabelUser = GroupName + "/user"
 
-// ClusterUser is a user of a local cluster with a kubeconfig of its own.
+// ClusterUser is a user of a cluster with a kubeconfig of its own.
 // +kubebuilder:validation:XValidation:rule="!has(self.ttl) || (duration(self.ttl) >= duration('1h') && duration(self.ttl) <= duration('87600h'))",message="spec.users.ttl must be from 1h to 87600h"
 type ClusterUser struct {
 	// Name of the user in the API of the cluster. It is part of the name of the

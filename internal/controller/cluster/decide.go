@@ -155,7 +155,7 @@ func nextOperation(cluster *v1alpha1.Cluster, seen observation) v1alpha1.Operati
 		return v1alpha1.OperationProvision
 	case cluster.Spec.Version != "" && cluster.Status.Version != "" && cluster.Spec.Version != cluster.Status.Version:
 		return v1alpha1.OperationUpgrade
-	case seen.engine == v1alpha1.EngineLocal && asksForRotation(cluster, seen):
+	case seen.engine != v1alpha1.EngineRKE && asksForRotation(cluster, seen):
 		return v1alpha1.OperationRotate
 	default:
 		return v1alpha1.OperationUpdate

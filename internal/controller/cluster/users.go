@@ -13,13 +13,27 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/names"
+	"github.com/keelson-dev/keelson/internal/pki"
+	"github.com/keelson-dev/keelson/internal/requests"
 )
+
+// UsersOf returns users of a spec for the certificates of an engine.
+func UsersOf(users []v1alpha1.ClusterUser) []pki.User {
+	var all []pki.User
+	for _, u := range users {
+		all = append(all, pki.User{
+			Name: u.Name, Groups: u.Groups, TTL: ptr.Deref(u.TTL, metav1.Duration{}).Duration, Rotation: requests.Token(u.RotateRequestedAt),
+		})
+	}
+	return all
+}
 
 // userSecretName returns the name of the Secret with the kubeconfig of a user.
 func userSecretName(cluster, user string) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
+	"github.com/keelson-dev/keelson/internal/pki"
 )
 
 // desire is the desired control plane of a request.
@@ -27,6 +28,9 @@ type desire struct {
 	// certSANs are additional names in the certificate of the API, flags additional flags of kube-apiserver.
 	certSANs, flags []string
 	storage         v1alpha1.HostedStorage
+	users           []pki.User
+	// rotation requests new credentials for the administrator if it differs from that of the last rotation; empty requests nothing.
+	rotation string
 }
 
 // desiredSpec is the part of a spec that is applied.
@@ -35,6 +39,7 @@ type desiredSpec struct {
 	Image     string                       `json:"image"`
 	Hosted    *v1alpha1.HostedControlPlane `json:"hosted"`
 	APIServer *v1alpha1.APIServer          `json:"apiServer,omitempty"`
+	Users     []v1alpha1.ClusterUser       `json:"users,omitempty"`
 }
 
 // stopKey is the key of a cluster that is to be stopped, whatever the rest of its spec.
@@ -47,8 +52,8 @@ func NewRule() cluster.Rule {
 			field string
 			isSet bool
 		}{
-			{"spec.nodes", spec.Nodes != nil}, {"spec.users", len(spec.Users) > 0}, {"spec.idle", spec.Idle != nil}, {"spec.from", spec.From != nil},
-			{"spec.snapshots", spec.Snapshots != nil}, {"spec.restore", spec.Restore != nil}, {"spec.rotateRequestedAt", spec.RotateRequestedAt != nil},
+			{"spec.nodes", spec.Nodes != nil}, {"spec.idle", spec.Idle != nil}, {"spec.from", spec.From != nil},
+			{"spec.snapshots", spec.Snapshots != nil}, {"spec.restore", spec.Restore != nil},
 			{"spec.apiServer.address", spec.APIServer != nil && spec.APIServer.Address != ""}, {"spec.apiServer.port", spec.APIServer != nil && spec.APIServer.Port != 0},
 		} {
 			if unsupported.isSet {
@@ -75,7 +80,8 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 	}
 	hosted := r.Spec.Hosted
 	d := desire{
-		spec:  desiredSpec{Version: version, Image: image, Hosted: hosted, APIServer: r.Spec.APIServer},
+		spec:  desiredSpec{Version: version, Image: image, Hosted: hosted, APIServer: r.Spec.APIServer, Users: r.Spec.Users},
+		users: cluster.UsersOf(r.Spec.Users), rotation: r.Rotation,
 		image: image, replicas: ptr.Deref(hosted.Replicas, 1), storage: ptr.Deref(hosted.Storage, v1alpha1.HostedStorage{}),
 	}
 	if api := r.Spec.APIServer; api != nil {

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -60,6 +61,8 @@ type Engine struct {
 	closed bool
 	// applied has the desire.key of the last Apply of each Cluster, by its UID.
 	applied map[types.UID]string
+	// accepted has the CAs of users that an API has accepted since the manager has started.
+	accepted map[acceptedKey]bool
 }
 
 // New returns an engine. It starts nothing.
@@ -75,7 +78,7 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	return &Engine{opts: opts, client: api, changed: func(string) {}, applied: map[types.UID]string{}}, nil
+	return &Engine{opts: opts, client: api, changed: func(string) {}, applied: map[types.UID]string{}, accepted: map[acceptedKey]bool{}}, nil
 }
 
 // Notify implements cluster.Engine.
@@ -92,13 +95,19 @@ func (e *Engine) enter() (leave func(), err error) {
 	return e.calls.Done, nil
 }
 
-// setApplied remembers the key of an Apply; empty forgets the Cluster.
+// setApplied remembers the key of an Apply; empty if it is not complete.
 func (e *Engine) setApplied(uid types.UID, key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.applied[uid] = key; key == "" {
-		delete(e.applied, uid)
-	}
+	e.applied[uid] = key
+}
+
+// forget forgets a Cluster.
+func (e *Engine) forget(uid types.UID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.applied, uid)
+	maps.DeleteFunc(e.accepted, func(key acceptedKey, _ bool) bool { return key.uid == uid })
 }
 
 func (e *Engine) isApplied(uid types.UID, key string) bool {
@@ -107,7 +116,7 @@ func (e *Engine) isApplied(uid types.UID, key string) bool {
 	return key != "" && e.applied[uid] == key
 }
 
-// +kubebuilder:rbac:groups="",resources=pods,verbs=list
+// +kubebuilder:rbac:groups="",resources=pods,verbs=list;patch
 // +kubebuilder:rbac:groups="",resources=persistentvolumeclaims,verbs=list;delete
 // +kubebuilder:rbac:groups="",resources=services;secrets,verbs=get;list;create;patch;delete
 // +kubebuilder:rbac:groups=apps,resources=deployments;statefulsets,verbs=get;list;create;patch;delete
@@ -153,6 +162,9 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 		if err := e.apply(ctx, object); err != nil {
 			return err
 		}
+	}
+	if err := e.tellPods(ctx, found.pods, secret.Data[clientsKey]); err != nil {
+		return err
 	}
 	e.setApplied(r.UID, hash)
 	e.changed(r.Name)
@@ -229,7 +241,7 @@ func (e *Engine) Delete(ctx context.Context, r cluster.Request) error {
 	}
 	defer leave()
 	here := placeOf(r)
-	e.setApplied(r.UID, "")
+	e.forget(r.UID)
 	left, err := e.left(ctx, here)
 	if err != nil {
 		return err
@@ -277,7 +289,7 @@ func (e *Engine) left(ctx context.Context, here place) (all []metav1.PartialObje
 
 // Abandon implements cluster.Engine.
 func (e *Engine) Abandon(_ context.Context, r cluster.Request) error {
-	e.setApplied(r.UID, "")
+	e.forget(r.UID)
 	return nil
 }
 

@@ -141,7 +141,8 @@ func TestRepeatedApplyChangesNothing(t *testing.T) {
 		}
 	}
 	slices.Sort(changed)
-	want := []string{"admin.crt", "admin.kubeconfig", "apiserver.crt", "etcd-client.crt", "etcd.crt", "front-proxy-client.crt", "kube-controller-manager.crt", "kube-scheduler.crt"}
+	own := placeOf(f.request).administrator("").Certificate() + ".crt"
+	want := []string{"apiserver.crt", "etcd-client.crt", "etcd.crt", "front-proxy-client.crt", "kube-controller-manager.crt", "kube-scheduler.crt", own}
 	if diff := cmp.Diff(want, changed); diff != "" {
 		t.Errorf("renewed (-want +got):\n%s", diff)
 	}
@@ -300,10 +301,8 @@ func TestRule(t *testing.T) {
 	for field, change := range map[string]func(*v1alpha1.ClusterSpec){
 		"":                       func(*v1alpha1.ClusterSpec) {},
 		"spec.nodes":             func(s *v1alpha1.ClusterSpec) { s.Nodes = &v1alpha1.ClusterNodes{} },
-		"spec.users":             func(s *v1alpha1.ClusterSpec) { s.Users = []v1alpha1.ClusterUser{{Name: "a"}} },
 		"spec.idle":              func(s *v1alpha1.ClusterSpec) { s.Idle = &v1alpha1.ClusterIdle{} },
 		"spec.from":              func(s *v1alpha1.ClusterSpec) { s.From = &v1alpha1.ClusterSource{} },
-		"spec.rotateRequestedAt": func(s *v1alpha1.ClusterSpec) { s.RotateRequestedAt = &metav1.Time{} },
 		"spec.apiServer.address": func(s *v1alpha1.ClusterSpec) { s.APIServer = &v1alpha1.APIServer{Address: "10.0.0.1"} },
 		"spec.apiServer.port":    func(s *v1alpha1.ClusterSpec) { s.APIServer = &v1alpha1.APIServer{Port: 6443} },
 		"spec.apiServer.extraArgs": func(s *v1alpha1.ClusterSpec) {

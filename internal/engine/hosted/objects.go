@@ -149,7 +149,7 @@ func (p place) deployment(wanted desire) *appsv1.Deployment {
 	flags := append([]string{
 		"--etcd-servers=" + strings.Join(endpoints, ","), "--etcd-cafile=" + inPod("etcd-ca.crt"), "--etcd-certfile=" + inPod("etcd-client.crt"), "--etcd-keyfile=" + inPod("etcd-client.key"),
 		"--secure-port=" + strconv.Itoa(apiPort), "--advertise-address=$(POD_IP)", "--authentication-config=" + inPod(authenticationKey),
-	}, controlplane.APIServerFlags(inPod, "ca.crt", serviceNetwork)...)
+	}, controlplane.APIServerFlags(inPod, clientsKey, serviceNetwork)...)
 	api := newContainer(cluster.ComponentAPIServer, wanted.image, resources("200m", "256Mi", "2Gi"), append(flags, wanted.flags...)...)
 	api.Env = []corev1.EnvVar{fieldVariable("POD_IP", "status.podIP")}
 	api.Ports = []corev1.ContainerPort{{Name: "https", ContainerPort: apiPort, Protocol: corev1.ProtocolTCP}}
@@ -161,7 +161,7 @@ func (p place) deployment(wanted desire) *appsv1.Deployment {
 	assigner := newContainer(scheduler, wanted.image, resources("20m", "64Mi", "1Gi"), append(controlplane.ClientFlags(inPod(scheduler+".kubeconfig")), elect, "--secure-port=0")...)
 	mounted := []string{
 		"ca.crt", "ca.key", "sa.key", "front-proxy-ca.crt", "front-proxy-client.crt", "front-proxy-client.key", "apiserver.crt", "apiserver.key",
-		"etcd-ca.crt", "etcd-client.crt", "etcd-client.key", authenticationKey,
+		"etcd-ca.crt", "etcd-client.crt", "etcd-client.key", authenticationKey, clientsKey,
 	}
 	for _, name := range []string{controllerManager, scheduler} {
 		mounted = append(mounted, name+".crt", name+".key", name+".kubeconfig")

@@ -1,6 +1,7 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,12 +107,20 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 		key = stopKey
 	}
 	seen.Attended = e.isApplied(r.UID, key)
-	if now.service != nil {
-		seen.Endpoint, seen.Kubeconfig = "https://"+now.service.Spec.ClusterIP, now.secret.Data[admin+".kubeconfig"]
-		seen.Attended = seen.Attended && (r.Stop || !here.needsRenewal(now.secret, wanted, now.service.Spec.ClusterIP, e.opts.Clock.Now()))
-	}
 	if o := seen.Operation; o != nil && o.State == v1alpha1.OperationProcessing || r.Stop && !seen.Stopped {
 		seen.Poll = poll
+	}
+	if now.service == nil {
+		return seen, nil
+	}
+	seen.Endpoint = "https://" + now.service.Spec.ClusterIP
+	if err := e.observeUsers(ctx, here, now.secret, wanted, &seen); err != nil {
+		return seen, err
+	}
+	seen.Applied = seen.Applied && (r.Rotation == "" || r.Rotation == seen.Rotated)
+	if !r.Stop {
+		seen.Attended = seen.Attended && !here.needsRenewal(now.secret, wanted, now.service.Spec.ClusterIP, e.opts.Clock.Now())
+		seen.Poll = cmp.Or(seen.Poll, here.renewalInterval(now.secret, wanted))
 	}
 	return seen, nil
 }

@@ -1,19 +1,23 @@
 package hosted
 
 import (
+	"bytes"
 	"crypto/rand"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/pki"
 )
 
@@ -23,13 +27,15 @@ const (
 	hashKey = "hash.key"
 	// authenticationKey is the configuration of authentication of kube-apiserver.
 	authenticationKey = "authentication.yaml"
+	// clientsKey is the key of the CAs of clients that kube-apiserver trusts, and rotationKey that of the last rotation.
+	clientsKey  = "clients.crt"
+	rotationKey = "rotation.json"
 )
 
 // Users of the control plane.
 const (
 	controllerManager = "kube-controller-manager"
 	scheduler         = "kube-scheduler"
-	admin             = "admin"
 )
 
 // authentication lets everybody ask whether the API is alive: the kubelet, which probes it, has no certificate.
@@ -43,8 +49,8 @@ anonymous:
 // serviceNetwork is the network of Services in the cluster.
 const serviceNetwork = "10.96.0.0/16"
 
-// certificates are those of a control plane whose API has an address.
-func (p place) certificates(wanted desire, address string) []pki.Certificate {
+// certificates are those of a control plane whose API has an address, and of its users.
+func (p place) certificates(wanted desire, users []pki.User, address string) []pki.Certificate {
 	service := p.name + "." + p.namespace
 	names := append([]string{"localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 		"10.96.0.1", p.name, service, service + ".svc", service + ".svc.cluster.local", address}, wanted.certSANs...)
@@ -54,7 +60,7 @@ func (p place) certificates(wanted desire, address string) []pki.Certificate {
 	}
 	etcd := pki.NewServer("etcd", "etcd-ca", "etcd", append(members, "localhost", "127.0.0.1")...)
 	etcd.Usages = append(etcd.Usages, x509.ExtKeyUsageClientAuth) // members connect to each other
-	return []pki.Certificate{
+	return append([]pki.Certificate{
 		pki.NewAuthority("ca", "keelson-ca"),
 		pki.NewAuthority("front-proxy-ca", "keelson-front-proxy-ca"),
 		pki.NewAuthority("etcd-ca", "keelson-etcd-ca"),
@@ -62,10 +68,56 @@ func (p place) certificates(wanted desire, address string) []pki.Certificate {
 		etcd,
 		pki.NewClient("etcd-client", "etcd-ca", "kube-apiserver"),
 		pki.NewClient("front-proxy-client", "front-proxy-ca", "front-proxy-client"),
-		pki.NewClient(admin, "ca", p.cluster+"-admin", "system:masters"),
 		pki.NewClient(controllerManager, "ca", "system:kube-controller-manager"),
 		pki.NewClient(scheduler, "ca", "system:kube-scheduler"),
+	}, pki.UserCertificates(users)...)
+}
+
+// rotation is the last rotation of the credentials of the administrator.
+type rotation struct {
+	// Token is the Request.Rotation that has requested it; empty if there was none.
+	Token string `json:"token,omitempty"`
+	// Previous is the name of the CA of the credentials of before, which is trusted until Until.
+	Previous string    `json:"previous,omitempty"`
+	Until    time.Time `json:"until,omitzero"`
+}
+
+// administrator is the user of the kubeconfig of the cluster. The name is no DNS label, so no user of a spec has it.
+func (p place) administrator(token string) pki.User {
+	return pki.User{Name: p.cluster + ".admin", Groups: []string{"system:masters"}, Rotation: token}
+}
+
+// rotation returns the last rotation.
+func (d data) rotation() (last rotation, err error) {
+	if content, found := d[rotationKey]; found {
+		err = json.Unmarshal(content, &last)
 	}
+	return last, err
+}
+
+// rotate returns the last rotation, or a new one if it is requested.
+func (p place) rotate(last rotation, wanted desire, now time.Time) rotation {
+	switch {
+	case wanted.rotation != "" && wanted.rotation != last.Token:
+		return rotation{Token: wanted.rotation, Previous: p.administrator(last.Token).Authority(), Until: now.Add(v1alpha1.DefaultCredentialsOverlap)}
+	case !now.Before(last.Until):
+		return rotation{Token: last.Token}
+	}
+	return last
+}
+
+// trust writes the CAs of clients that kube-apiserver trusts, and removes the files of all other users.
+func (d data) trust(users []pki.User, previous string) {
+	kept := map[string]bool{previous + ".crt": true}
+	trusted := slices.Clone(d["ca.crt"])
+	for _, u := range users {
+		trusted = append(trusted, d[u.Authority()+".crt"]...)
+		for _, name := range []string{u.Certificate(), u.Authority()} {
+			kept[name+".crt"], kept[name+".key"] = true, true
+		}
+	}
+	maps.DeleteFunc(d, func(file string, _ []byte) bool { return strings.HasPrefix(file, pki.UserPrefix) && !kept[file] })
+	d[clientsKey] = append(trusted, d[previous+".crt"]...) // nothing if it was deleted, which revokes it at once
 }
 
 // data stores certificates and keys in a Secret.
@@ -98,37 +150,50 @@ func (p place) newSecret(existing *corev1.Secret, wanted desire, address string,
 		made[hashKey] = make([]byte, 32)
 		_, _ = rand.Read(made[hashKey]) // never fails
 	}
-	if _, err := pki.Ensure(made, p.certificates(wanted, address), now); err != nil {
+	last, err := made.rotation()
+	if err != nil {
+		return nil, fmt.Errorf("its key %q: %w", rotationKey, err)
+	}
+	last = p.rotate(last, wanted, now)
+	if made[rotationKey], err = json.Marshal(last); err != nil {
 		return nil, err
 	}
+	users := append(slices.Clone(wanted.users), p.administrator(last.Token))
+	if _, err := pki.Ensure(made, p.certificates(wanted, users, address), now); err != nil {
+		return nil, err
+	}
+	made.trust(users, last.Previous)
 	if _, err := pki.EnsureKey(made, "sa.key", "all tokens of ServiceAccounts become invalid"); err != nil {
 		return nil, err
 	}
 	made[authenticationKey] = []byte(authentication)
-	kubeconfigs := map[string]*clientcmdapi.AuthInfo{
-		admin: {ClientCertificateData: made[admin+".crt"], ClientKeyData: made[admin+".key"]},
+	for _, name := range []string{controllerManager, scheduler} {
 		// With files, a renewed certificate is reloaded.
-		controllerManager: {ClientCertificate: pkiDir + controllerManager + ".crt", ClientKey: pkiDir + controllerManager + ".key"},
-		scheduler:         {ClientCertificate: pkiDir + scheduler + ".crt", ClientKey: pkiDir + scheduler + ".key"},
-	}
-	for name, user := range kubeconfigs {
-		server := "https://127.0.0.1:" + strconv.Itoa(apiPort)
-		if name == admin {
-			server = "https://" + address
-		}
-		kubeconfig, err := made.kubeconfig(p.cluster, server, user)
-		if err != nil {
+		user := &clientcmdapi.AuthInfo{ClientCertificate: inPod(name + ".crt"), ClientKey: inPod(name + ".key")}
+		if made[name+".kubeconfig"], err = made.kubeconfig(p.cluster, "https://127.0.0.1:"+strconv.Itoa(apiPort), user); err != nil {
 			return nil, err
 		}
-		made[name+".kubeconfig"] = kubeconfig
 	}
 	return &corev1.Secret{ObjectMeta: p.meta(p.name, ""), Data: made}, nil
 }
 
-// needsRenewal reports whether certificates in a Secret are missing, or due.
+// needsRenewal reports whether something in a Secret is missing, due or no longer wanted.
 func (p place) needsRenewal(secret *corev1.Secret, wanted desire, address string, now time.Time) bool {
-	changed, err := pki.Ensure(data(maps.Clone(secret.Data)), p.certificates(wanted, address), now)
-	return changed || err != nil
+	renewed, err := p.newSecret(secret, wanted, address, now)
+	return err != nil || !maps.EqualFunc(secret.Data, renewed.Data, bytes.Equal)
+}
+
+// renewalInterval is the interval of observations of a cluster that does not change: certificates are renewed when half of their lifetime is
+// over, and the credentials of before a rotation end.
+func (p place) renewalInterval(secret *corev1.Secret, wanted desire) time.Duration {
+	interval := pki.LeafLifetime / 8
+	for _, u := range wanted.users {
+		interval = min(interval, u.Lifetime()/8)
+	}
+	if last, err := data(secret.Data).rotation(); err == nil && last.Previous != "" {
+		interval = min(interval, v1alpha1.DefaultCredentialsOverlap)
+	}
+	return interval
 }
 
 // kubeconfig returns a kubeconfig for a server.

@@ -11,9 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -22,7 +20,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
 	"github.com/keelson-dev/keelson/internal/node"
-	"github.com/keelson-dev/keelson/internal/requests"
 )
 
 // desire is the desired state of a request.
@@ -170,11 +167,7 @@ func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Opti
 			m.describe("Starting " + s.Name)
 		},
 	}
-	for _, u := range wanted.spec.Users {
-		opts.Users = append(opts.Users, controlplane.User{
-			Name: u.Name, Groups: u.Groups, TTL: ptr.Deref(u.TTL, metav1.Duration{}).Duration, Rotation: requests.Token(u.RotateRequestedAt),
-		})
-	}
+	opts.Users = cluster.UsersOf(wanted.spec.Users)
 	if api := wanted.spec.APIServer; api != nil {
 		opts.Address, opts.Port, opts.CertSANs = api.Address, int(api.Port), api.CertSANs
 		opts.APIServerArgs = controlplane.Flags(api.ExtraArgs)

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/engine/hosted"
 	"github.com/keelson-dev/keelson/internal/testing/enginetest"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -86,6 +87,14 @@ func (u *user) hostedPlace(t *testing.T, config *rest.Config, client kubernetes.
 	}
 	asManager := rest.CopyConfig(config)
 	asManager.Impersonate.UserName = hostedManager
+	manager, err := kubernetes.NewForConfig(asManager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the API server knows the binding", func() bool {
+		_, err := manager.AppsV1().Deployments(created.Name).List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
 	return enginetest.Place{
 		NewEngine: func() cluster.Engine {
 			engine, err := hosted.New(hosted.Options{Config: asManager, Images: map[string]string{kubeVersion: "docker.io/library/" + kubeImage}})
@@ -113,8 +122,19 @@ func (u *user) leftIn(t *testing.T, namespace string) []string {
 	return strings.Fields(u.kubectl(t, "get", "pods,secrets,services,statefulsets,deployments,persistentvolumeclaims,networkpolicies", "--namespace", namespace, "-o", "name"))
 }
 
-// TestSmokeHostedCluster is the life of a Cluster in Pods: it is created, used, survives the loss of its Pods, is stopped and started,
-// and deleted.
+// kubeconfigOf returns a file with the kubeconfig of a user of the Cluster.
+func (u *user) kubeconfigOf(t *testing.T, name string) string {
+	t.Helper()
+	file := filepath.Join(u.home, name+".kubeconfig")
+	content := u.kubectl(t, "get", "secrets", "--all-namespaces", "--selector", v1alpha1.LabelUser+"="+name, "-o", "go-template={{range .items}}{{.data.value | base64decode}}{{end}}")
+	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestSmokeHostedCluster is the life of a Cluster in Pods: it is created, used, survives the loss of its Pods, gives users
+// credentials, is stopped and started, and deleted.
 func TestSmokeHostedCluster(t *testing.T) {
 	u := newUser(t)
 	c := &tenant{user: u, kubeconfig: filepath.Join(u.home, "demo.kubeconfig")}
@@ -144,6 +164,26 @@ func TestSmokeHostedCluster(t *testing.T) {
 			u.kubectl(t, "delete", "pods", "--all", "--namespace", "team", "--grace-period=0", "--force")
 			u.Until(t, "the API answers", transcript.Is("b"), "kubectl", "--kubeconfig", c.kubeconfig, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
 			c.awaitCondition(t, "Ready")
+		}},
+		{"users come, get new credentials and go", func(t *testing.T, u *user) {
+			c.patchSpec(t, `{"users":[{"name":"alice","groups":["developers"]}]}`)
+			c.awaitCondition(t, "UsersReady")
+			alice := u.kubeconfigOf(t, "alice")
+			transcript.Contains(t, u.kubectl(t, "--kubeconfig", alice, "auth", "whoami"), "alice", "developers")
+			old := filepath.Join(u.home, "old.kubeconfig")
+			if err := os.Rename(c.kubeconfig, old); err != nil {
+				t.Fatal(err)
+			}
+			c.patchSpec(t, `{"rotateRequestedAt":"2026-01-02T03:04:05Z","users":[]}`)
+			u.Until(t, "the credentials are new", transcript.Is("2026-01-02T03:04:05Z Succeeded"), "kubectl", "get", "cluster", "demo",
+				"-o", "jsonpath={.status.lastRotateRequestedAt} {.status.lastOperation.state}")
+			if err := os.WriteFile(c.kubeconfig, []byte(c.cluster(t, "kubeconfig", "demo")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, valid := range []string{c.kubeconfig, old} { // the old one is, for ten minutes
+				transcript.Contains(t, u.kubectl(t, "--kubeconfig", valid, "auth", "whoami"), "demo.admin")
+			}
+			harness.Eventually(t, "alice has no access", func() bool { return u.Run(t, "kubectl", "--kubeconfig", alice, "auth", "whoami").Code != 0 })
 		}},
 		{"it is stopped and started", func(t *testing.T, u *user) {
 			c.patchSpec(t, `{"running":false}`)

@@ -42,14 +42,14 @@ type ClusterSpecApplyConfiguration struct {
 	Idle *ClusterIdleApplyConfiguration `json:"idle,omitempty"`
 	// Nodes of a local cluster. The default is one simulated node.
 	Nodes *ClusterNodesApplyConfiguration `json:"nodes,omitempty"`
-	// Users of a local cluster, besides its administrator. Each has a Secret with a
+	// Users of the cluster, besides its administrator. Each has a Secret with a
 	// kubeconfig, named <cluster>-kubeconfig-<user>. Removing a user revokes it.
 	Users []ClusterUserApplyConfiguration `json:"users,omitempty"`
 	// Snapshots of a local cluster on a schedule.
 	Snapshots *v1.SnapshotScheduleApplyConfiguration `json:"snapshots,omitempty"`
 	// Replace all objects of a local cluster with those of a snapshot, once.
 	Restore *v1.RestoreApplyConfiguration `json:"restore,omitempty"`
-	// Time of a request to rotate the credentials of the administrator of a local
+	// Time of a request to rotate the credentials of the administrator of the
 	// cluster, usually the current time. For each new value, the kubeconfig is replaced
 	// once; the credentials before are rejected after ten minutes.
 	RotateRequestedAt *metav1.Time `json:"rotateRequestedAt,omitempty"`

@@ -9,7 +9,7 @@ import (
 // ClusterUserApplyConfiguration represents a declarative configuration of the ClusterUser type for use
 // with apply.
 //
-// ClusterUser is a user of a local cluster with a kubeconfig of its own.
+// ClusterUser is a user of a cluster with a kubeconfig of its own.
 type ClusterUserApplyConfiguration struct {
 	// Name of the user in the API of the cluster. It is part of the name of the
 	// Secret.
