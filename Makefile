@@ -148,7 +148,7 @@ in_area = $(strip $(if $(AREA),$(foreach package,$(1),$(if $(filter $(AREA),$(su
 .PHONY: test-needs
 test-needs: bin/keelson bin/keelson-kube bin/kubectl machines node s3server
 	@hack/require.sh gcc qemu-system-x86_64 qemu-img /usr/share/OVMF/OVMF_CODE_4M.fd runc iptables nft systemd-analyze ssh curl pkill
-	@hack/require.sh chromium node npm || echo "Without Chromium and npm the tests of the console's page are skipped; all else works." >&2
+	@hack/require.sh chromium-headless-shell node npm || echo "Without Chromium and npm the tests of the console's page are skipped; all else works." >&2
 	if command -v npm >/dev/null; then cd console && npm ci --silent --ignore-scripts >&2; fi # axe-core, for tests in Chromium
 	@hack/promtool.sh bin/promtool || echo "Without promtool the tests of the alerts are skipped; all else works." >&2
 
@@ -286,7 +286,7 @@ console: ## Build the page of keelson console into internal/console/dist (needs 
 # The images are those of a real instance, with machines that boot. Look at each before a commit.
 .PHONY: screenshots
 screenshots: build guest ## Take the screenshots of the console in docs/images again (needs Chromium and QEMU; minutes)
-	@hack/require.sh chromium qemu-system-x86_64
+	@hack/require.sh chromium-headless-shell qemu-system-x86_64
 	rm -f docs/images/console-*
 	KEELSON_SCREENSHOTS=$(CURDIR)/docs/images go test -count=1 -run '^TestLongAccessConsolePages$$' ./test/e2e
 

@@ -36,6 +36,9 @@ var chromium struct {
 func startChromium() {
 	path := os.Getenv("KEELSON_CHROMIUM")
 	if path == "" {
+		path, chromium.err = exec.LookPath("chromium-headless-shell") // it needs half of the processor time
+	}
+	if chromium.err != nil {
 		path, chromium.err = exec.LookPath("chromium")
 	}
 	if chromium.err != nil {
