@@ -132,9 +132,9 @@ systemd-debian: build ## Test the units of config/systemd on Debian in QEMU, thr
 # processes, so three packages at a time use two cores better than two, which is Go's default there. make lint runs go vet.
 # The race detector needs cgo.
 RACE_TEST := env CGO_ENABLED=1 go test -race
-GO_TEST := go run ./internal/testing/env/run -- $(RACE_TEST) -vet=off -ldflags=-w -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
+GO_TEST := go run ./internal/testing/env/run -- $(RACE_TEST) -vet=off -ldflags=-s -timeout 75m -p $(shell echo $$(($$(nproc) * 3 / 2)))
 # Benchmarks are a module of their own, and start control planes of their own.
-BENCH_TEST := $(RACE_TEST) -vet=off -ldflags=-w -timeout 75m
+BENCH_TEST := $(RACE_TEST) -vet=off -ldflags=-s -timeout 75m
 # Those that take longest begin first, so that none of them is left alone at the end.
 LONGEST := $(addprefix ./,test/e2e/node internal/driver/qemu test/e2e/life test/install test/e2e)
 # The packages of the root module with tests whose names begin so.

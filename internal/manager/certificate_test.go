@@ -14,6 +14,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/testing/await"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -41,7 +42,7 @@ func TestLongManagerOutlivesItsCertificate(t *testing.T) {
 	}
 	first := cp.Config()
 	first.CertFile, first.KeyFile, first.CertData, first.KeyData = "", "", crt, key
-	harness.EventuallyWithin(t, left+harness.WaitTimeout, "the first certificate is refused", func() bool {
+	await.Until(t, left+harness.WaitTimeout, "the first certificate is refused", func() bool {
 		client, err := kubernetes.NewForConfig(first)
 		if err != nil {
 			t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/testing/await"
 	"github.com/keelson-dev/keelson/internal/testing/drivertest"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
@@ -255,7 +256,7 @@ func (w *fixture) eventuallyWithin(timeout time.Duration, what string, check fun
 			w.Logf("server is %+v, ended %+v", server, server.Ended)
 		}
 	}()
-	harness.EventuallyWithin(w, timeout, what, func() bool {
+	await.Until(w, timeout, what, func() bool {
 		server = w.server()
 		return check(server)
 	})

@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/keelson-dev/keelson/internal/testing/await"
 )
 
 // Reconcilers that a test calls directly log nowhere. Without this, controller-runtime complains
@@ -95,31 +97,10 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// Eventually waits until check is true, and fails the test on timeout. Slow checks run less often,
-// to leave processor time for what they wait for.
+// Eventually waits until check is true, and fails the test after WaitTimeout.
 func Eventually(t testing.TB, what string, check func() bool) {
 	t.Helper()
-	EventuallyWithin(t, WaitTimeout, what, check)
-}
-
-// EventuallyWithin is like Eventually with another timeout.
-func EventuallyWithin(t testing.TB, waitTimeout time.Duration, what string, check func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(waitTimeout)
-	for {
-		begin := time.Now()
-		if check() {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within %v", what, waitTimeout)
-		}
-		select {
-		case <-t.Context().Done():
-			t.Fatal(t.Context().Err())
-		case <-time.After(max(5*time.Millisecond, 4*time.Since(begin))):
-		}
-	}
+	await.Until(t, WaitTimeout, what, check)
 }
 
 // Parallel calls do with the numbers from 0 to n-1, 16 at a time, and fails the test for each

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/keelson-dev/keelson/internal/testing/await"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -35,9 +36,6 @@ func waitTimeout(value string) time.Duration {
 	}
 	return d
 }
-
-// pollInterval is the interval at which Until repeats a command.
-const pollInterval = 50 * time.Millisecond
 
 // Shell is an environment to run commands in.
 type Shell struct {
@@ -138,13 +136,7 @@ func (s Shell) Until(t testing.TB, what string, done func(stdout string) bool, w
 // Eventually waits until done returns true; what describes the condition.
 func Eventually(t testing.TB, what string, done func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(pollInterval)
-	defer ticker.Stop()
-	for began := time.Now(); !done(); <-ticker.C {
-		if time.Since(began) > WaitTimeout {
-			t.Fatalf("Not within %s: %s", WaitTimeout, what)
-		}
-	}
+	await.Until(t, WaitTimeout, what, done)
 }
 
 // Is returns a condition for Until: the output is want, ignoring surrounding white space.

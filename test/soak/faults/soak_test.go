@@ -23,6 +23,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/apiproxy"
+	"github.com/keelson-dev/keelson/internal/testing/await"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/kinds"
@@ -331,7 +332,7 @@ func (w *world) settle(t *testing.T) {
 		}
 	}()
 	began := time.Now()
-	harness.EventuallyWithin(t, settleTimeout, "the state matches the objects", func() bool {
+	await.Until(t, settleTimeout, "the state matches the objects", func() bool {
 		differences = w.Differences(t)
 		return len(differences) == 0
 	})
