@@ -93,11 +93,11 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 	w.do(w.driver.Start(t.Context(), first))
 	w.eventually("the guest answers", answers)
 	t.Logf("a machine that boots answers after %v", time.Since(began))
-	isThere := func() bool {
-		found, err := filepath.Glob(filepath.Join(w.driver.templatesDir(), "*", templateFile))
-		return err == nil && len(found) == 1
-	}
-	harness.Eventually(t, "the template is made", isThere)
+	harness.Eventually(t, "the template is made", func() bool {
+		w.driver.templates.mu.Lock()
+		defer w.driver.templates.mu.Unlock()
+		return len(w.driver.templates.all) == 1
+	})
 	w.do(w.driver.Stop(t.Context(), first.Identity, 0))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.open()

@@ -49,6 +49,8 @@ func (e *Engine) observeUsers(ctx context.Context, here place, secret *corev1.Se
 		return err
 	}
 	seen.Rotated = last.Token
+	ctx, cancel := context.WithTimeout(ctx, acceptTimeout)
+	defer cancel()
 	add := func(u pki.User, isTrusted bool) ([]byte, error) {
 		key, found := files[u.Certificate()+".key"]
 		if !found {
@@ -77,7 +79,7 @@ func (e *Engine) observeUsers(ctx context.Context, here place, secret *corev1.Se
 	return nil
 }
 
-// acceptTimeout limits a request to the API of a cluster.
+// acceptTimeout limits the requests of an observation to the API of a cluster.
 const acceptTimeout = 2 * time.Second
 
 // isAccepted reports whether the API has accepted the CA of a user. It asks an API that runs until it has.
@@ -93,7 +95,6 @@ func (e *Engine) isAccepted(ctx context.Context, running bool, uid types.UID, u 
 	if err != nil {
 		return false
 	}
-	config.Timeout = acceptTimeout
 	api, err := authenticationclient.NewForConfig(config)
 	if err != nil {
 		return false
