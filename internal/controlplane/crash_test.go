@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
+	"github.com/keelson-dev/keelson/internal/testing/writer"
 )
 
 // requireWorking proves that every component does its work: a Deployment of two replicas becomes available.
@@ -61,9 +62,9 @@ func TestLongAcknowledgedObjectsSurviveKills(t *testing.T) {
 	h := startHelper(t, helperArgs{Dir: dir, Binary: binary, Nodes: 1})
 	h.mustBeReady(t)
 	c := client(t, dir)
-	w := startWriter(t, c, "written")
+	w := writer.Start(t, always(c), "written")
 	for _, name := range names {
-		w.awaitProgress(t)
+		w.AwaitProgress(t)
 		var before map[string]int
 		eventually(t, "all components run", func() bool { // some end with the one that was killed before
 			before = running(t, dir)
@@ -76,23 +77,23 @@ func TestLongAcknowledgedObjectsSurviveKills(t *testing.T) {
 			return pid != 0 && pid != before[name]
 		})
 		back := time.Since(began)
-		w.awaitProgress(t)
+		w.AwaitProgress(t)
 		t.Logf("%s: back after %s, writes succeed after %s", name, back, time.Since(began))
 	}
 	requireWorking(t, c, "after-single-kills")
 	requireProcesses(t, dir, once(names...))
 
-	w.awaitProgress(t)
+	w.AwaitProgress(t)
 	pids := running(t, dir)
 	h.kill() // first, or it starts again what we kill
 	for _, pid := range pids {
 		signals.Try(t, pid, syscall.SIGKILL) // some end with the first that is killed
 	}
-	w.stop()
+	w.Stop()
 	eventually(t, "everything is gone", func() bool { return len(census(t, dir)) == 0 })
 
 	start(t, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
-	w.requireAll(t, c)
+	w.RequireAll(t, c)
 	requireWorking(t, c, "after-all-were-killed")
 }
 

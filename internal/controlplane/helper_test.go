@@ -204,6 +204,11 @@ func start(t *testing.T, opts controlplane.Options) *controlplane.ControlPlane {
 	return cp
 }
 
+// always returns a function that returns a client.
+func always(c kubernetes.Interface) func() kubernetes.Interface {
+	return func() kubernetes.Interface { return c }
+}
+
 // client returns a client of the API of a data directory, as a user has it.
 func client(t *testing.T, dir string) *kubernetes.Clientset {
 	t.Helper()

@@ -24,6 +24,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
+	"github.com/keelson-dev/keelson/internal/testing/writer"
 )
 
 // TestLife takes a control plane through what a user does with it: started in a directory whose path is too long for a
@@ -161,9 +162,9 @@ func TestLongPortIsTakenWhileStopped(t *testing.T) {
 	dir, binary := realDir(t)
 	opts := controlplane.Options{Dir: dir, Binary: binary, Nodes: 1, Log: testr.New(t)}
 	cp := start(t, opts)
-	w := startWriter(t, client(t, dir), "written")
-	w.awaitProgress(t)
-	w.stop()
+	w := writer.Start(t, always(client(t, dir)), "written")
+	w.AwaitProgress(t)
+	w.Stop()
 	if err := cp.Detach(); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func TestLongPortIsTakenWhileStopped(t *testing.T) {
 	}
 	c := client(t, dir)
 	requireWorking(t, c, "moved")
-	w.requireAll(t, c)
+	w.RequireAll(t, c)
 	if err := cp.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}

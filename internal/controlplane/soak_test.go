@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
+	"github.com/keelson-dev/keelson/internal/testing/writer"
 )
 
 // soakFor returns how long a soak test works.
@@ -35,7 +35,7 @@ func TestSoakKills(t *testing.T) {
 	args := helperArgs{Dir: dir, Binary: binary, Nodes: 1}
 	h := startHelper(t, args)
 	h.mustBeReady(t)
-	w := startWriter(t, client(t, dir), "written")
+	w := writer.Start(t, always(client(t, dir)), "written")
 
 	restart := func() {
 		h.kill()
@@ -88,13 +88,13 @@ func TestSoakKills(t *testing.T) {
 		done[fault.name]++
 		fault.do()
 		if random.IntN(3) > 0 { // else the next comes on top of it
-			w.awaitProgress(t)
+			w.AwaitProgress(t)
 		}
 	}
 	t.Logf("faults: %v", done)
-	w.awaitProgress(t)
+	w.AwaitProgress(t)
 	c := client(t, dir)
-	w.requireAll(t, c)
+	w.RequireAll(t, c)
 	requireWorking(t, c, "after-the-soak")
 	requireProcesses(t, dir, once(names...))
 }
@@ -111,8 +111,8 @@ func TestSoakEtcdIsAway(t *testing.T) {
 	dir, binary := realDir(t)
 	cp := start(t, controlplane.Options{Dir: dir, Binary: binary, APIOnly: true})
 	c := client(t, dir)
-	w := startWriter(t, c, "written")
-	w.awaitProgress(t)
+	w := writer.Start(t, always(c), "written")
+	w.AwaitProgress(t)
 
 	// A folder that is not empty stands where etcd's socket belongs.
 	inTheWay := filepath.Join(dir, "sockets", "etcd:0")
@@ -133,12 +133,12 @@ func TestSoakEtcdIsAway(t *testing.T) {
 	}
 	eventually(t, "etcd runs", func() bool { return running(t, dir)["etcd"] != 0 })
 	began := time.Now()
-	w.awaitProgress(t)
+	w.AwaitProgress(t)
 	t.Logf("writes succeed %s after etcd was back", time.Since(began))
 	if took := time.Since(began); took > 40*time.Second {
 		t.Errorf("writes succeed only %s after etcd was back", took)
 	}
-	w.requireAll(t, c)
+	w.RequireAll(t, c)
 	if err := cp.Stop(t.Context()); err != nil {
 		t.Error(err)
 	}
