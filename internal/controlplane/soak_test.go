@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/signals"
 	"github.com/keelson-dev/keelson/internal/testing/writer"

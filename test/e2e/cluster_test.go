@@ -177,7 +177,7 @@ func TestSmokeClusterByRKE(t *testing.T) {
 		})
 	}
 	up, remove := "rke up --config "+config, "rke remove --force --config "+config
-	write("standin: {pause: 300ms}\n")
+	write("standin: {pause: 1s}\n")
 	original, err := os.ReadFile(manifest("cluster-rke.yaml"))
 	if err != nil {
 		t.Fatal(err)

@@ -100,10 +100,12 @@ func (w *Writer) AwaitProgress(t *testing.T) {
 func (w *Writer) RequireAll(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
 	w.Stop()
-	list, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	var list *corev1.ConfigMapList
+	await.Until(t, progressTimeout, "the objects are read", func() bool { // one of several servers may be lost
+		var err error
+		list, err = c.CoreV1().ConfigMaps(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
 	there := map[string]bool{}
 	for _, object := range list.Items {
 		there[object.Name] = true
