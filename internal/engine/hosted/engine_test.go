@@ -141,7 +141,7 @@ func TestRepeatedApplyChangesNothing(t *testing.T) {
 		}
 	}
 	slices.Sort(changed)
-	own := placeOf(f.request).administrator("").Certificate() + ".crt"
+	own := administrator("").Certificate() + ".crt"
 	want := []string{"apiserver.crt", "etcd-client.crt", "etcd.crt", "front-proxy-client.crt", "kube-controller-manager.crt", "kube-scheduler.crt", own}
 	if diff := cmp.Diff(want, changed); diff != "" {
 		t.Errorf("renewed (-want +got):\n%s", diff)

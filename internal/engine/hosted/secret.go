@@ -82,9 +82,10 @@ type rotation struct {
 	Until    time.Time `json:"until,omitzero"`
 }
 
-// administrator is the user of the kubeconfig of the cluster. The name is no DNS label, so no user of a spec has it.
-func (p place) administrator(token string) pki.User {
-	return pki.User{Name: p.cluster + ".admin", Groups: []string{"system:masters"}, Rotation: token}
+// administrator is the user of the kubeconfig of a cluster. The name is no DNS label, so no user of a spec has it. It does not contain that
+// of the Cluster, which may be too long for a key of the Secret.
+func administrator(token string) pki.User {
+	return pki.User{Name: "cluster.admin", Groups: []string{"system:masters"}, Rotation: token}
 }
 
 // rotation returns the last rotation.
@@ -96,10 +97,10 @@ func (d data) rotation() (last rotation, err error) {
 }
 
 // rotate returns the last rotation, or a new one if it is requested.
-func (p place) rotate(last rotation, wanted desire, now time.Time) rotation {
+func rotate(last rotation, wanted desire, now time.Time) rotation {
 	switch {
 	case wanted.rotation != "" && wanted.rotation != last.Token:
-		return rotation{Token: wanted.rotation, Previous: p.administrator(last.Token).Authority(), Until: now.Add(v1alpha1.DefaultCredentialsOverlap)}
+		return rotation{Token: wanted.rotation, Previous: administrator(last.Token).Authority(), Until: now.Add(v1alpha1.DefaultCredentialsOverlap)}
 	case !now.Before(last.Until):
 		return rotation{Token: last.Token}
 	}
@@ -154,11 +155,11 @@ func (p place) newSecret(existing *corev1.Secret, wanted desire, address string,
 	if err != nil {
 		return nil, fmt.Errorf("its key %q: %w", rotationKey, err)
 	}
-	last = p.rotate(last, wanted, now)
+	last = rotate(last, wanted, now)
 	if made[rotationKey], err = json.Marshal(last); err != nil {
 		return nil, err
 	}
-	users := append(slices.Clone(wanted.users), p.administrator(last.Token))
+	users := append(slices.Clone(wanted.users), administrator(last.Token))
 	if _, err := pki.Ensure(made, p.certificates(wanted, users, address), now); err != nil {
 		return nil, err
 	}

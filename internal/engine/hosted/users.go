@@ -64,7 +64,7 @@ func (e *Engine) observeUsers(ctx context.Context, here place, secret *corev1.Se
 		return nil, nil
 	}
 	// All Pods have started with the first credentials, and a Pod that starts has the present ones.
-	if seen.Kubeconfig, err = add(here.administrator(last.Token), last.Previous == "" || seen.Stopped); err != nil {
+	if seen.Kubeconfig, err = add(administrator(last.Token), last.Previous == "" || seen.Stopped); err != nil {
 		return err
 	}
 	for _, u := range wanted.users {

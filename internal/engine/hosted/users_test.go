@@ -32,8 +32,9 @@ func (f found) filesOf(user string) (all []string) {
 
 func TestUsersComeAndGo(t *testing.T) {
 	f := newFixture(t)
+	f.request.Name = strings.Repeat("a", 253)
 	before := f.apply()
-	if !before.trusts("ca.crt") || !before.trusts(placeOf(f.request).administrator("").Authority()+".crt") {
+	if !before.trusts("ca.crt") || !before.trusts(administrator("").Authority()+".crt") {
 		t.Error("the components and the administrator have no access")
 	}
 	f.request.Spec.Users = []v1alpha1.ClusterUser{{Name: "alice", Groups: []string{"dev"}}, {Name: "bob"}}
@@ -64,9 +65,8 @@ func TestUsersComeAndGo(t *testing.T) {
 
 func TestRotation(t *testing.T) {
 	f := newFixture(t)
-	here := placeOf(f.request)
 	f.apply()
-	first := here.administrator("").Authority() + ".crt"
+	first := administrator("").Authority() + ".crt"
 	rotate := func(token string) found {
 		t.Helper()
 		f.request.Rotation = token
@@ -77,10 +77,10 @@ func TestRotation(t *testing.T) {
 		return now
 	}
 	second := rotate("a")
-	if !second.trusts(first) || !second.trusts(here.administrator("a").Authority()+".crt") {
+	if !second.trusts(first) || !second.trusts(administrator("a").Authority()+".crt") {
 		t.Error("during the overlap, not both credentials are trusted")
 	}
-	if _, kept := second.secret.Data[here.administrator("").Certificate()+".key"]; kept {
+	if _, kept := second.secret.Data[administrator("").Certificate()+".key"]; kept {
 		t.Error("the key of before is kept")
 	}
 	f.clock.SetTime(noon.Add(v1alpha1.DefaultCredentialsOverlap + time.Second))
@@ -90,7 +90,7 @@ func TestRotation(t *testing.T) {
 	if after := f.apply(); after.trusts(first) {
 		t.Error("the credentials of before are trusted after the overlap")
 	}
-	if third := rotate("b"); third.trusts(first) || !third.trusts(here.administrator("a").Authority()+".crt") {
+	if third := rotate("b"); third.trusts(first) || !third.trusts(administrator("a").Authority()+".crt") {
 		t.Error("the second rotation trusts others than the first two credentials")
 	}
 	f.request.Rotation = "" // who removes the request does not go back

@@ -181,7 +181,7 @@ func TestSmokeHostedCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, valid := range []string{c.kubeconfig, old} { // the old one is, for ten minutes
-				transcript.Contains(t, u.kubectl(t, "--kubeconfig", valid, "auth", "whoami"), "demo.admin")
+				transcript.Contains(t, u.kubectl(t, "--kubeconfig", valid, "auth", "whoami"), "cluster.admin")
 			}
 			harness.Eventually(t, "alice has no access", func() bool { return u.Run(t, "kubectl", "--kubeconfig", alice, "auth", "whoami").Code != 0 })
 		}},
