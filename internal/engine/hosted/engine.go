@@ -145,6 +145,11 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err != nil {
 		return err
 	}
+	if found.etcd != nil {
+		if err := cluster.CheckUpgrade(found.etcd.Annotations[annotationVersion], wanted.spec.Version); err != nil {
+			return err
+		}
+	}
 	address, err := e.applyService(ctx, here)
 	if err != nil {
 		return err

@@ -69,6 +69,11 @@ func (f *fixture) apply() found {
 	if err := f.engine.Apply(f.Context(), f.request); err != nil {
 		f.Fatal(err)
 	}
+	return f.found()
+}
+
+func (f *fixture) found() found {
+	f.Helper()
 	seen, err := f.engine.find(f.Context(), placeOf(f.request))
 	if err != nil {
 		f.Fatal(err)
@@ -229,6 +234,28 @@ func TestVersions(t *testing.T) {
 				t.Errorf("%q, %v", image, err)
 			}
 		})
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	f := newFixture(t)
+	f.request.Spec.Version = "v1.35.9"
+	f.apply()
+	f.request.Spec.Version = "v1.36.3"
+	seen := f.apply()
+	for _, template := range []corev1.PodTemplateSpec{seen.etcd.Spec.Template, seen.deployment.Spec.Template} {
+		for _, c := range template.Spec.Containers {
+			if c.Image != images["v1.36.3"] {
+				t.Errorf("after the upgrade %s has the image %s", c.Name, c.Image)
+			}
+		}
+	}
+	f.request.Spec.Version = "v1.35.9"
+	if err := f.engine.Apply(t.Context(), f.request); !errors.Is(err, cluster.ErrVersion) {
+		t.Errorf("a downgrade returns %v", err)
+	}
+	if after := f.found(); after.etcd.ResourceVersion != seen.etcd.ResourceVersion {
+		t.Error("a refused downgrade has changed etcd")
 	}
 }
 

@@ -62,6 +62,7 @@ func (p place) objects(wanted desire, hash string) []client.Object {
 	all := []client.Object{p.etcdService(), p.etcdPolicy(), p.statefulSet(wanted), p.deployment(wanted)}
 	for _, workload := range all[2:] {
 		workload.GetAnnotations()[annotationHash] = hash
+		workload.GetAnnotations()[annotationVersion] = wanted.spec.Version
 	}
 	if wanted.replicas > 1 {
 		all = append(all, p.budget(p.etcd(), componentEtcd), p.budget(p.name, componentAPI))

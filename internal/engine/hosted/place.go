@@ -20,6 +20,8 @@ const (
 	// annotationName has the name of the Cluster, annotationHash the hash of the spec that an object was made from.
 	annotationName = v1alpha1.GroupName + "/cluster-name"
 	annotationHash = v1alpha1.GroupName + "/applied-hash"
+	// annotationVersion has the Kubernetes version that was applied last.
+	annotationVersion = v1alpha1.GroupName + "/applied-version"
 	// annotationClients has, at a Pod of an API server, the hash of the CAs of clients of which the kubelet was told.
 	annotationClients = v1alpha1.GroupName + "/clients-hash"
 )

@@ -131,21 +131,6 @@ func (e *Engine) newDesire(ctx context.Context, r cluster.Request) (desire, erro
 	return d, err
 }
 
-// validateUpgradeFrom returns an error if a cluster with the applied version cannot be upgraded to the desired one.
-func (d desire) validateUpgradeFrom(was *applied) error {
-	if was == nil || was.Version == "" || d.version == "" {
-		return nil
-	}
-	from, to := parseVersion(was.Version), parseVersion(d.version)
-	switch {
-	case from.major != to.major || to.minor < from.minor:
-		return fmt.Errorf("%w: the cluster has %s, whose data %s cannot read: choose the same minor version or the next", cluster.ErrVersion, was.Version, d.version)
-	case to.minor > from.minor+1:
-		return fmt.Errorf("%w: Kubernetes cannot skip minor versions: upgrade from %s to v%d.%d first", cluster.ErrVersion, was.Version, from.major, from.minor+1)
-	}
-	return nil
-}
-
 func (e *Engine) controlPlaneOptions(m *member, wanted desire) controlplane.Options {
 	opts := controlplane.Options{
 		Dir: e.dir(m.uid), Binary: wanted.binary, Simulator: wanted.main, Ephemeral: e.opts.Ephemeral, OwnServices: true,

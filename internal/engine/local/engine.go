@@ -148,8 +148,10 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := wanted.validateUpgradeFrom(applied); err != nil {
-		return err
+	if applied != nil {
+		if err := cluster.CheckUpgrade(applied.Version, wanted.version); err != nil {
+			return err
+		}
 	}
 	if wanted.snapshot, err = e.checkSnapshot(r, wanted, applied); err != nil {
 		return err

@@ -62,7 +62,7 @@ func (e *Engine) checkRestore(m *member, wanted desire) (*record, error) {
 	case !hasData(e.dir(m.uid)):
 		return nil, fmt.Errorf("%w: the cluster has no data yet", cluster.ErrSnapshot)
 	}
-	if err := wanted.validateUpgradeFrom(&applied{Version: of.Version}); err != nil {
+	if err := cluster.CheckUpgrade(of.Version, wanted.version); err != nil {
 		return nil, fmt.Errorf("the ClusterSnapshot %s: %w", name, err)
 	}
 	return of, nil

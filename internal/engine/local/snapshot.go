@@ -200,7 +200,7 @@ func (e *Engine) checkSnapshot(r cluster.Request, wanted desire, was *applied) (
 	if found == nil {
 		return nil, fmt.Errorf("%w: this host has no files of the ClusterSnapshot %s", cluster.ErrSnapshot, r.Spec.From.Snapshot)
 	}
-	if err := wanted.validateUpgradeFrom(&applied{Version: found.Version}); err != nil {
+	if err := cluster.CheckUpgrade(found.Version, wanted.version); err != nil {
 		return nil, fmt.Errorf("the ClusterSnapshot %s: %w", r.Spec.From.Snapshot, err)
 	}
 	return found, nil
