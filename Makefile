@@ -95,7 +95,8 @@ launcher: ## Build bin/launcher, the files of the image of the launcher, for the
 	hack/launcher-image.sh bin/launcher
 
 # containerd has plugins that the node disables; without them there are 49 packages less.
-NODE_BUILD := GOFLAGS="$(GOFLAGS) -tags=no_btrfs,no_devmapper,no_tracing,no_zfs"
+NODE_TAGS := no_btrfs,no_devmapper,no_tracing,no_zfs
+NODE_BUILD := GOFLAGS="$(GOFLAGS) -tags=$(NODE_TAGS)"
 
 # The go command knows best whether this is up to date.
 .PHONY: node
@@ -308,7 +309,7 @@ lint: ## Run the linters, after a test of their rules
 	cd guest && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
 	cd bench && "$$(cd .. && $(LINT) -n golangci-lint)" run --config ../.golangci.yml ./...
 	cd hack/release && "$$(cd ../.. && $(LINT) -n golangci-lint)" run --config ../../.golangci.yml ./...
-	cd node && tool="$$(cd .. && $(LINT) -n golangci-lint)" && $(NODE_BUILD) "$$tool" run --config ../.golangci.yml ./...
+	cd node && tool="$$(cd .. && $(LINT) -n golangci-lint)" && $(NODE_BUILD) "$$tool" run --config ../.golangci.yml --build-tags $(NODE_TAGS) ./...
 
 # Grafana has no schema of its dashboards for programs; its types are one for a compiler.
 .PHONY: dashboard
