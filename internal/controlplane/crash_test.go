@@ -97,9 +97,9 @@ func TestLongAcknowledgedObjectsSurviveKills(t *testing.T) {
 	requireWorking(t, c, "after-all-were-killed")
 }
 
-// TestKilledRealStartIsContinued kills the starting program at one moment after the other, each time going on from what
+// TestLongKilledRealStartIsContinued kills the starting program at one moment after the other, each time going on from what
 // the one before has left. TestKilledStartIsContinued has every step for itself, with stand-ins.
-func TestKilledRealStartIsContinued(t *testing.T) {
+func TestLongKilledRealStartIsContinued(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	args := helperArgs{Dir: dir, Binary: binary, Nodes: 1}

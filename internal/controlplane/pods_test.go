@@ -41,8 +41,8 @@ func TestLongKwokIsRestartedWithTheAPI(t *testing.T) {
 	requireWorking(t, client(t, dir), "after-kills-of-the-api")
 }
 
-// TestPodsAreReadyAgain says of Pods what kube-controller-manager says when their node was away for too long.
-func TestPodsAreReadyAgain(t *testing.T) {
+// TestLongPodsAreReadyAgain says of Pods what kube-controller-manager says when their node was away for too long.
+func TestLongPodsAreReadyAgain(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	start(t, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
@@ -82,8 +82,8 @@ func TestPodsAreReadyAgain(t *testing.T) {
 	}
 }
 
-// TestSimulatedPodsHaveNoLogs asks for the logs of a simulated Pod, also after another program took over the control plane.
-func TestSimulatedPodsHaveNoLogs(t *testing.T) {
+// TestLongSimulatedPodsHaveNoLogs asks for the logs of a simulated Pod, also after another program took over the control plane.
+func TestLongSimulatedPodsHaveNoLogs(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	opts := controlplane.Options{Dir: dir, Binary: binary, Nodes: 1}

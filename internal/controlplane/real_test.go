@@ -204,9 +204,9 @@ func TestLongPortIsTakenWhileStopped(t *testing.T) {
 	requireGone(t, dir)
 }
 
-// TestCertificatesAreRenewedWhileRunning lets half a year and more go by. The clock begins in the past, because the
+// TestLongCertificatesAreRenewedWhileRunning lets half a year and more go by. The clock begins in the past, because the
 // components have no other than the machine's.
-func TestCertificatesAreRenewedWhileRunning(t *testing.T) {
+func TestLongCertificatesAreRenewedWhileRunning(t *testing.T) {
 	t.Parallel()
 	dir, binary := realDir(t)
 	const step = 200 * 24 * time.Hour

@@ -71,7 +71,7 @@ func page(port int32) (string, error) {
 
 // A new machine goes on with the memory in a snapshot. It has its own name and key, and the network only when it has them. Then it sleeps,
 // wakes and powers off as any machine, and its clock is right.
-func TestForkGoesOnAsItself(t *testing.T) {
+func TestLongForkGoesOnAsItself(t *testing.T) {
 	m := testForks(t, "first")
 	ended := m.sleeps()
 	info, err := os.Stat(filepath.Join(m.dirs.Disk, savedmemory.File))

@@ -80,7 +80,7 @@ func TestNetworkRemovedByHand(t *testing.T) {
 }
 
 // A manager that is killed during a create can leave a second network with the same name.
-func TestDuplicateNetwork(t *testing.T) {
+func TestLongDuplicateNetwork(t *testing.T) {
 	w := newFixture(t)
 	w.run(small(uid))
 	options := client.NetworkCreateOptions{Driver: "bridge", Labels: networkLabels(small(uid).Identity)}
@@ -112,7 +112,7 @@ func TestNetworkOfAnotherOwner(t *testing.T) {
 	}
 }
 
-func TestNoAddressesLeft(t *testing.T) {
+func TestLongNoAddressesLeft(t *testing.T) {
 	w := newFixture(t)
 	full := false
 	for i := 0; i < 100 && !full; i++ {

@@ -34,7 +34,7 @@ func (w *fixture) firmware() backend.Machine {
 
 // A QEMU that does not answer is unknown until it answers again, also to a new manager. It is killed when the grace period of a stop is
 // over, and the machine starts again.
-func TestSuspendedProcess(t *testing.T) {
+func TestLongSuspendedProcess(t *testing.T) {
 	quickly(t)
 	w := newFixture(t)
 	machine := w.firmware()
@@ -67,7 +67,7 @@ func TestSuspendedProcess(t *testing.T) {
 }
 
 // A QEMU that answers again within the grace period lets its guest power off.
-func TestStopOfProcessThatAnswersAgain(t *testing.T) {
+func TestLongStopOfProcessThatAnswersAgain(t *testing.T) {
 	needGuest(t)
 	quickly(t)
 	at := hookSteps(t)
@@ -155,7 +155,7 @@ func TestUnreadableProcessRecord(t *testing.T) {
 
 // The power button of the human monitor is pressed while no manager runs: the next one learns that
 // the guest shut down by itself.
-func TestGuestThatEndsWithoutAManager(t *testing.T) {
+func TestLongGuestThatEndsWithoutAManager(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	w.run(booted())

@@ -89,7 +89,7 @@ func (w *fixture) hasMemory() bool {
 
 // A guest sees changes of its running machine, and goes on after it was paused or asleep: its programs, its memory, its open files and
 // what was plugged; its clock is right, and its address the same.
-func TestGuestSeesChangesAndGoesOnAfterSleep(t *testing.T) {
+func TestLongGuestSeesChangesAndGoesOnAfterSleep(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := booted(func(m *backend.Machine) {

@@ -97,7 +97,7 @@ func TestLongRestoreWithMemory(t *testing.T) {
 }
 
 // What memory cannot be in a snapshot, and what it does not fit, is said. A machine boots then.
-func TestMemoryThatDoesNotFit(t *testing.T) {
+func TestLongMemoryThatDoesNotFit(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := w.withData()

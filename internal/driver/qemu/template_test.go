@@ -125,7 +125,7 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 
 // Machines from one template share nothing by which they could be told to be the same, or could guess what another one keeps
 // secret, and the time of each is right.
-func TestMachinesFromOneTemplateHaveTheirOwnIdentities(t *testing.T) {
+func TestLongMachinesFromOneTemplateHaveTheirOwnIdentities(t *testing.T) {
 	const number = 3
 	w := instantly(t)
 	script := `#cloud-config

@@ -63,7 +63,7 @@ func TestWithoutRealNodes(t *testing.T) {
 }
 
 // The number of nodes changes while a cluster runs.
-func TestNumberOfNodes(t *testing.T) {
+func TestLongNumberOfNodes(t *testing.T) {
 	t.Parallel()
 	m := startManaged(t, "nodes-", newOptions(t))
 	defer m.end(t)
@@ -103,7 +103,7 @@ func (m *managed) get(t *testing.T) *v1alpha1.Cluster {
 }
 
 // A manager that was away does not wait for an API that nothing but itself restarts, to drain nodes that were removed meanwhile.
-func TestNodesOfAnAPIThatIsDownAreNotDrained(t *testing.T) {
+func TestLongNodesOfAnAPIThatIsDownAreNotDrained(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	request := cluster.Request{Name: "down", UID: "down", Spec: v1alpha1.ClusterSpec{Engine: v1alpha1.EngineLocal}}

@@ -80,7 +80,7 @@ func TestLongALostClusterIsStopped(t *testing.T) {
 }
 
 // Another manager has the lock of the cluster, or this one is at work on it.
-func TestAClusterThatIsAttendedIsNotStopped(t *testing.T) {
+func TestLongAClusterThatIsAttendedIsNotStopped(t *testing.T) {
 	t.Parallel()
 	opts := newOptions(t)
 	engine := local.New(opts)
