@@ -22,6 +22,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/manager"
 	"github.com/keelson-dev/keelson/internal/version"
@@ -90,7 +91,7 @@ func save(ctx context.Context, dir, binary, scratch string, manifest *Manifest) 
 	}
 	if err == nil {
 		addSnapshot := func(name, path string) error { return add(manager.SnapshotDir("")+"/"+name, path) }
-		err = local.SaveSnapshots(manager.SnapshotDir(dir), addSnapshot)
+		err = etcdsnapshot.Dir(manager.SnapshotDir(dir)).Save(addSnapshot)
 	}
 	if err == nil {
 		err = addManifest(archive, *manifest)

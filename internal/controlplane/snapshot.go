@@ -3,7 +3,6 @@ package controlplane
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -57,15 +56,8 @@ func TakeSnapshot(ctx context.Context, path, binary, file string) (Snapshot, err
 	if err := saveSnapshot(ctx, binary, dir, file); err != nil {
 		return Snapshot{}, err
 	}
-	output, err := toolOutput(ctx, binary, filepath.Dir(file), nil, "etcdutl", "snapshot", "status", file, "--write-out=json")
-	if err != nil {
-		return Snapshot{}, err
-	}
-	var status struct{ Revision int64 }
-	if err := json.Unmarshal(output, &status); err != nil {
-		return Snapshot{}, fmt.Errorf("read the status of the snapshot: %w", err)
-	}
-	return Snapshot{Revision: status.Revision, Services: s.Services}, nil
+	revision, err := InspectSnapshot(file)
+	return Snapshot{Revision: revision, Services: s.Services}, err
 }
 
 // saveSnapshot writes a snapshot of etcd to a file. It returns ErrNotRunning when etcd ends before that: etcdctl would wait for it until

@@ -99,7 +99,7 @@ func (l *launcher) serveTake(ctx context.Context, conn *net.UnixConn) {
 		cancel(err)
 	})
 	if err := l.take(ctx, conn, received); err != nil {
-		if ctx.Err() != nil {
+		if errors.Is(err, context.Canceled) {
 			err = context.Cause(ctx)
 		}
 		_, _ = fmt.Fprintf(l.messages, "The disks are not copied for a snapshot: %v\n", err) // a message only

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
 	"github.com/keelson-dev/keelson/internal/controller/cluster/store"
 	"github.com/keelson-dev/keelson/internal/controller/kubeconfig"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/engine/hosted"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/engine/rke"
@@ -44,8 +45,9 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 	if err != nil {
 		return err
 	}
+	snapshots := etcdsnapshot.Dir(SnapshotDir(o.StateDir))
 	onThisHost := local.New(local.Options{
-		Dir: ClusterDir(o.StateDir), Snapshots: SnapshotDir(o.StateDir), Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
+		Dir: ClusterDir(o.StateDir), Snapshots: snapshots, Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
 		Machine: o.machine(), Layers: node.LayersDir(o.StateDir), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
 	})
 	inPods, err := hosted.New(hosted.Options{Config: mgr.GetConfig(), Images: o.ClusterHostedImages, Log: o.Logger.WithName("cluster-hosted")})
@@ -65,10 +67,13 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 		},
 	}
 	o.closers, o.hasClusters = append(o.closers, clusters.Close), true
-	if err := snapshot.Add(mgr, options, onThisHost); err != nil {
+	files := &etcdsnapshot.Store{Dir: snapshots, Clock: clock.RealClock{}, Engines: map[v1alpha1.Engine]etcdsnapshot.Saver{
+		v1alpha1.EngineLocal: onThisHost, v1alpha1.EngineHosted: inPods,
+	}}
+	if err := snapshot.Add(mgr, options, files); err != nil {
 		return err
 	}
-	if err := o.addSnapshotStore(mgr, options, onThisHost); err != nil {
+	if err := o.addSnapshotStore(mgr, options, files); err != nil {
 		return err
 	}
 	return cluster.Add(mgr, options, clusters)

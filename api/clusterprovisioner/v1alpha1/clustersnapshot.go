@@ -53,7 +53,7 @@ type ClusterSnapshot struct {
 // ClusterSnapshotSpec is the snapshot to take.
 // +kubebuilder:validation:XValidation:rule="has(self.stored) == has(oldSelf.stored) && (!has(self.stored) || self.stored == oldSelf.stored)",message="stored cannot be changed: create another ClusterSnapshot"
 type ClusterSnapshotSpec struct {
-	// Name of the Cluster, which must have the engine local. Immutable.
+	// Name of the Cluster, which must have the engine local or hosted. Immutable.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253

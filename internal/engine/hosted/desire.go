@@ -53,7 +53,7 @@ func NewRule() cluster.Rule {
 			isSet bool
 		}{
 			{"spec.nodes", spec.Nodes != nil}, {"spec.idle", spec.Idle != nil}, {"spec.from", spec.From != nil},
-			{"spec.snapshots", spec.Snapshots != nil}, {"spec.restore", spec.Restore != nil},
+			{"spec.restore", spec.Restore != nil},
 			{"spec.apiServer.address", spec.APIServer != nil && spec.APIServer.Address != ""}, {"spec.apiServer.port", spec.APIServer != nil && spec.APIServer.Port != 0},
 		} {
 			if unsupported.isSet {

@@ -2,6 +2,7 @@ package hosted
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
 	"github.com/keelson-dev/keelson/internal/pki"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
@@ -256,6 +258,17 @@ func TestUpgrade(t *testing.T) {
 	}
 	if after := f.found(); after.etcd.ResourceVersion != seen.etcd.ResourceVersion {
 		t.Error("a refused downgrade has changed etcd")
+	}
+}
+
+func TestSnapshotOfAClusterThatDoesNotRun(t *testing.T) {
+	f := newFixture(t)
+	of, file := snapshot.Source{Name: f.request.Name, UID: f.request.UID, Spec: f.request.Spec}, filepath.Join(t.TempDir(), "etcd.db")
+	for range 2 { // without objects, and without Pods
+		if _, err := f.engine.SaveSnapshot(t.Context(), of, file); !errors.Is(err, snapshot.ErrNotRunning) {
+			t.Error(err)
+		}
+		f.apply()
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/testing/enginetest"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -39,9 +40,14 @@ func newOptions(t *testing.T) local.Options {
 		}
 	})
 	return local.Options{
-		Dir: dir, Snapshots: filepath.Join(filepath.Dir(dir), "snapshots"), Nodes: 1, Ephemeral: true, Clock: clock.RealClock{},
+		Dir: dir, Snapshots: etcdsnapshot.Dir(filepath.Join(filepath.Dir(dir), "snapshots")), Nodes: 1, Ephemeral: true, Clock: clock.RealClock{},
 		Binary: func() (string, error) { return env.Binary("keelson-kube") },
 	}
+}
+
+// storeOf returns the store of snapshots of an engine.
+func storeOf(opts local.Options, engine *local.Engine) *etcdsnapshot.Store {
+	return &etcdsnapshot.Store{Dir: opts.Snapshots, Clock: opts.Clock, Engines: map[v1alpha1.Engine]etcdsnapshot.Saver{v1alpha1.EngineLocal: engine}}
 }
 
 // left returns the processes and files of a cluster.

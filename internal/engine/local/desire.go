@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
 	"github.com/keelson-dev/keelson/internal/node"
 )
@@ -37,7 +38,7 @@ type desire struct {
 	rotation string // the credentials that are asked for; empty if any will do
 	stop     bool   // see cluster.Request
 
-	snapshot    *record // of which the cluster is to be made; nil if it exists, or is made of nothing
+	snapshot    *etcdsnapshot.Record // of which the cluster is to be made; nil if it exists, or is made of nothing
 	snapshotUID types.UID
 
 	restore *cluster.Restore // nil if nothing is to be restored

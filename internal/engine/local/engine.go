@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/engine/secrecy"
 	"github.com/keelson-dev/keelson/internal/node"
 	"github.com/keelson-dev/keelson/internal/process"
@@ -30,8 +31,8 @@ import (
 type Options struct {
 	// Dir is the parent of the data directories. The engine creates it with mode 0700 for the first cluster.
 	Dir string
-	// Snapshots is the parent of the directories of ClusterSnapshots. The engine creates it with mode 0700 for the first one.
-	Snapshots string
+	// Snapshots are those of which clusters are made and restored.
+	Snapshots etcdsnapshot.Dir
 	// Binary returns the path of keelson-kube. Its directory may contain other versions with names such as
 	// keelson-kube-v1.35.2.
 	Binary func() (string, error)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/engine/local"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -34,14 +35,10 @@ type helperArgs struct {
 	// Idle means that the cluster has spec.idle, and that Stop is because it is idle.
 	Idle bool
 	// Snapshots and From make the cluster one of a snapshot.
-	Snapshots string
+	Snapshots etcdsnapshot.Dir
 	From      types.UID
 	// Restore is the snapshot from which the cluster is restored.
 	Restore types.UID
-	// Take is the snapshot to take of the cluster, or to remove with Delete. The helper kills itself after the step At.
-	Take types.UID
-	// Add means that Take is not taken, but comes from a store.
-	Add bool
 	// At is the description of the operation at which the helper kills itself, After the time after the beginning.
 	At    string
 	After time.Duration
@@ -71,9 +68,6 @@ func runHelper(encoded string) int {
 		Dir: args.Dir, Snapshots: args.Snapshots, Nodes: 1, Ephemeral: true, Binary: func() (string, error) { return env.Binary("keelson-kube") },
 	})
 	ctx := context.Background()
-	if args.Take != "" {
-		return runSnapshot(ctx, engine, args)
-	}
 	begin := engine.Apply
 	if args.Delete {
 		begin = engine.Delete

@@ -3,10 +3,10 @@ package local
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 )
 
 // isRestored reports whether there is nothing to restore, or whether that was done.
@@ -36,7 +36,7 @@ func (e *Engine) restore(ctx context.Context, m *member, wanted desire) error {
 	}
 	m.describe("Restoring the snapshot")
 	return controlplane.RestoreInPlace(ctx, dir, controlplane.InPlace{
-		Binary: wanted.binary, File: filepath.Join(e.snapshotDir(wanted.restore.UID), snapshotData),
+		Binary: wanted.binary, File: e.opts.Snapshots.File(wanted.restore.UID),
 		Revision: of.Revision, Token: wanted.restore.Token,
 		Stop: func(ctx context.Context) error {
 			m.describe("Stopping the cluster, to replace its data")
@@ -49,9 +49,9 @@ func (e *Engine) restore(ctx context.Context, m *member, wanted desire) error {
 }
 
 // checkRestore returns the record of the snapshot, unless the cluster cannot be restored from it.
-func (e *Engine) checkRestore(m *member, wanted desire) (*record, error) {
+func (e *Engine) checkRestore(m *member, wanted desire) (*etcdsnapshot.Record, error) {
 	name := wanted.restore.Name
-	of, err := readRecord(e.snapshotDir(wanted.restore.UID))
+	of, err := e.opts.Snapshots.Read(wanted.restore.UID)
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("%w: %w", cluster.ErrSnapshot, err)

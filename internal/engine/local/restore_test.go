@@ -82,7 +82,7 @@ func TestLongRestoreInPlace(t *testing.T) {
 	token := fill(t, client)
 	take := func(name string) {
 		t.Helper()
-		if _, err := engine.TakeSnapshot(t.Context(), types.UID("uid-"+name), snapshot.Source{Name: request.Name, UID: request.UID}); err != nil {
+		if _, err := storeOf(opts, engine).TakeSnapshot(t.Context(), types.UID("uid-"+name), snapshot.Source{Name: request.Name, UID: request.UID}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -105,7 +105,7 @@ func TestLongRestoreInPlace(t *testing.T) {
 	refused("a", "missing", "no files")
 	other := cluster.Request{Name: "other", UID: "other", Spec: request.Spec}
 	applyAndWait(t, engine, other)
-	if _, err := engine.TakeSnapshot(t.Context(), "uid-other", snapshot.Source{Name: "other", UID: "other"}); err != nil {
+	if _, err := storeOf(opts, engine).TakeSnapshot(t.Context(), "uid-other", snapshot.Source{Name: "other", UID: "other"}); err != nil {
 		t.Fatal(err)
 	}
 	refused("b", "other", "is of another Cluster")
@@ -171,7 +171,7 @@ func TestLongARestoreThatIsKilled(t *testing.T) {
 	applyAndWait(t, engine, args.request())
 	client := adminOf(t, engine, args.request())
 	put(t, client, "kept")
-	if _, err := engine.TakeSnapshot(t.Context(), "snapshot", snapshot.Source{Name: "victim", UID: "victim"}); err != nil {
+	if _, err := storeOf(opts, engine).TakeSnapshot(t.Context(), "snapshot", snapshot.Source{Name: "victim", UID: "victim"}); err != nil {
 		t.Fatal(err)
 	}
 	put(t, client, "later")

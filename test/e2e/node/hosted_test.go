@@ -18,6 +18,8 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/engine/hosted"
 	"github.com/keelson-dev/keelson/internal/testing/enginetest"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -34,7 +36,13 @@ const (
 // loadKube loads the image of keelson-kube into the node.
 func (u *user) loadKube(t *testing.T) {
 	t.Helper()
-	program, err := env.Binary("keelson-kube")
+	u.loadKubeAs(t, kubeImage, "keelson-kube")
+}
+
+// loadKubeAs loads a program with the components of a version as an image into the node.
+func (u *user) loadKubeAs(t *testing.T, image, name string) {
+	t.Helper()
+	program, err := env.Binary(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +53,7 @@ func (u *user) loadKube(t *testing.T) {
 	if err := os.Link(program, filepath.Join(folder, "keelson-kube")); err != nil {
 		t.Fatal(err)
 	}
-	u.OK(t, "keelson", "node", "image", "load", "--data-dir", u.data, "--name", kubeImage, "--entrypoint", "/keelson-kube", folder)
+	u.OK(t, "keelson", "node", "image", "load", "--data-dir", u.data, "--name", image, "--entrypoint", "/keelson-kube", folder)
 }
 
 // TestLongHostedContract runs the contract of engines on a node, with exactly the permissions of the ClusterRole, in namespaces with
@@ -64,6 +72,27 @@ func TestLongHostedContract(t *testing.T) {
 	}
 	u.kubectl(t, "apply", "-f", "../../../config/rbac/hosted.yaml")
 	enginetest.Run(t, func(t *testing.T) enginetest.Place { return u.hostedPlace(t, config, client) })
+	t.Run("snapshot", func(t *testing.T) { checkHostedSnapshot(t, u.hostedPlace(t, config, client)) })
+}
+
+// checkHostedSnapshot takes a snapshot of a cluster.
+func checkHostedSnapshot(t *testing.T, place enginetest.Place) {
+	t.Helper()
+	engine := place.NewEngine()
+	engine.Notify(func(string) {})
+	request := cluster.Request{Name: "saved", UID: "saved", Spec: place.Spec}
+	if err := engine.Apply(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "it runs", func() bool {
+		seen, err := engine.Observe(t.Context(), request)
+		return err == nil && seen.Running
+	})
+	of := snapshot.Source{Name: request.Name, UID: request.UID, Spec: request.Spec}
+	saved, err := engine.(etcdsnapshot.Saver).SaveSnapshot(t.Context(), of, filepath.Join(t.TempDir(), "etcd.db"))
+	if err != nil || saved.Version != kubeVersion || saved.Revision == 0 {
+		t.Errorf("the snapshot is %+v, %v", saved, err)
+	}
 }
 
 // hostedManager is the user whose permissions the engine has.
@@ -165,6 +194,21 @@ func TestSmokeHostedCluster(t *testing.T) {
 			u.Until(t, "the API answers", transcript.Is("b"), "kubectl", "--kubeconfig", c.kubeconfig, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
 			c.awaitCondition(t, "Ready")
 		}},
+		{"a Cluster of the engine local is made of its snapshot", func(t *testing.T, u *user) {
+			u.apply(t, hostedSnapshot)
+			u.kubectl(t, "wait", "clustersnapshot/before", "--for=condition=Ready", "--timeout", transcript.WaitTimeout.String())
+			transcript.Contains(t, u.kubectl(t, "get", "clustersnapshot", "before"), "demo", "True")
+			u.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: fork}, spec: {from: {snapshot: before}}}")
+			u.kubectl(t, "wait", "cluster/fork", "--for=condition=Ready", "--timeout", transcript.WaitTimeout.String())
+			fork := filepath.Join(u.home, "fork.kubeconfig")
+			if err := os.WriteFile(fork, []byte(c.cluster(t, "kubeconfig", "fork")), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if got := u.kubectl(t, "--kubeconfig", fork, "get", "configmap", "kept", "-o", "jsonpath={.data.a}"); got != "b" {
+				t.Errorf("the fork has %q", got)
+			}
+			u.kubectl(t, "delete", "cluster/fork", "clustersnapshot/before", "--timeout", transcript.WaitTimeout.String())
+		}},
 		{"users come, get new credentials and go", func(t *testing.T, u *user) {
 			c.patchSpec(t, `{"users":[{"name":"alice","groups":["developers"]}]}`)
 			c.awaitCondition(t, "UsersReady")
@@ -208,6 +252,12 @@ const hostedConfig = `apiVersion: config.keelson.dev/v1alpha1
 kind: KeelsonConfiguration
 clusters:
   hostedImages: {` + kubeVersion + `: "docker.io/library/` + kubeImage + `"}
+`
+
+const hostedSnapshot = `apiVersion: clusterprovisioner.rke.io/v1alpha1
+kind: ClusterSnapshot
+metadata: {name: before}
+spec: {clusterName: demo}
 `
 
 const hostedCluster = `apiVersion: clusterprovisioner.rke.io/v1alpha1

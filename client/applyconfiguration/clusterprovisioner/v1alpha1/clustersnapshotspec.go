@@ -7,7 +7,7 @@ package v1alpha1
 //
 // ClusterSnapshotSpec is the snapshot to take.
 type ClusterSnapshotSpecApplyConfiguration struct {
-	// Name of the Cluster, which must have the engine local. Immutable.
+	// Name of the Cluster, which must have the engine local or hosted. Immutable.
 	ClusterName *string `json:"clusterName,omitempty"`
 	// Copy in the store of the manager from which the snapshot is read, instead of taking
 	// it: the name of its directory in the directory of the Cluster, which is the last

@@ -26,7 +26,7 @@ func (r *Reconciler) act(ctx context.Context, s *v1alpha1.ClusterSnapshot, seen 
 		ctx, cancel := context.WithTimeout(ctx, takeTimeout)
 		defer cancel()
 		began := r.Clock.Now()
-		taken, err := r.store.TakeSnapshot(ctx, s.UID, Source{Name: seen.cluster.Name, UID: seen.cluster.UID})
+		taken, err := r.store.TakeSnapshot(ctx, s.UID, Source{Name: seen.cluster.Name, UID: seen.cluster.UID, Spec: seen.cluster.Spec})
 		if err != nil {
 			return fmt.Errorf("take a snapshot of the Cluster %s: %w", s.Spec.ClusterName, err)
 		}

@@ -43,6 +43,7 @@ type Store interface {
 type Source struct {
 	Name string
 	UID  types.UID
+	Spec v1alpha1.ClusterSpec
 }
 
 // Snapshot describes a complete snapshot.

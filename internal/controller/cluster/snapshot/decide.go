@@ -70,7 +70,7 @@ func decide(s *v1alpha1.ClusterSnapshot, seen observation, now time.Time) plan {
 		p.action, p.requeueAfter = lost, waitInterval
 	case seen.cluster == nil:
 		p.action, p.requeueAfter = missing, waitInterval
-	case seen.cluster.Spec.EngineOrDefault() != v1alpha1.EngineLocal:
+	case seen.cluster.Spec.EngineOrDefault() == v1alpha1.EngineRKE:
 		p.action, p.requeueAfter = unsupported, waitInterval
 	case !isRunning(seen.cluster):
 		p.action, p.requeueAfter = wait, waitInterval

@@ -176,7 +176,7 @@ func TestLifeOfASnapshot(t *testing.T) {
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 	s := f.snapshot()
 	if status := s.Status; !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) || status.Revision != 7 || status.Size.Value() != 4096 ||
-		status.Version != "v1.36.3" || status.TakenAt == nil || f.store.of != (Source{Name: f.name, UID: c.UID}) {
+		status.Version != "v1.36.3" || status.TakenAt == nil || f.store.of.Name != f.name || f.store.of.UID != c.UID || f.store.of.Spec.Engine != c.Spec.Engine {
 		t.Errorf("finalizers: %v, status: %+v, of %+v", s.Finalizers, status, f.store.of)
 	}
 	f.do(f.client.Delete(t.Context(), c))

@@ -1,0 +1,64 @@
+package etcdsnapshot
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
+)
+
+// Saver is an engine that takes snapshots.
+type Saver interface {
+	// SaveSnapshot writes a consistent snapshot of the etcd of a cluster to a new file, mode 0600, and verifies it. It returns
+	// snapshot.ErrNotRunning if the cluster does not run.
+	SaveSnapshot(ctx context.Context, of snapshot.Source, file string) (Saved, error)
+}
+
+// Saved describes a snapshot that an engine has taken.
+type Saved struct {
+	// Version is the Kubernetes version of the cluster.
+	Version string
+	// Revision is that of etcd.
+	Revision int64
+	// Services is the network of Services; empty means the usual one.
+	Services string
+}
+
+// Store takes snapshots of the clusters of its engines into a Dir. It implements snapshot.Store and store.Files.
+type Store struct {
+	Dir
+	// Engines are those with snapshots.
+	Engines map[v1alpha1.Engine]Saver
+	Clock   clock.PassiveClock
+}
+
+// FindSnapshot implements snapshot.Store.
+func (s *Store) FindSnapshot(uid types.UID) (*snapshot.Snapshot, error) {
+	found, err := s.Read(uid)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	return &found.Snapshot, nil
+}
+
+// TakeSnapshot implements snapshot.Store.
+func (s *Store) TakeSnapshot(ctx context.Context, uid types.UID, of snapshot.Source) (*snapshot.Snapshot, error) {
+	engine, found := s.Engines[of.Spec.EngineOrDefault()]
+	if !found {
+		return nil, fmt.Errorf("the engine %s has no snapshots", of.Spec.EngineOrDefault())
+	}
+	taken, err := s.add(uid, func(file string) (Record, error) {
+		record := Record{Snapshot: snapshot.Snapshot{Cluster: of.Name, ClusterUID: of.UID, TakenAt: s.Clock.Now().UTC()}}
+		saved, err := engine.SaveSnapshot(ctx, of, file)
+		record.Version, record.Revision, record.Services = saved.Version, saved.Revision, saved.Services
+		return record, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &taken.Snapshot, nil
+}
