@@ -184,6 +184,9 @@ func (p place) newTemplate(component string, mounted []string, containers ...cor
 				RunAsNonRoot: ptr.To(true), RunAsUser: ptr.To(user), RunAsGroup: ptr.To(user), FSGroup: ptr.To(user),
 				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			},
+			// A member of etcd has no name before its Pod has an address. Who looks for it earlier asks the name servers of the node
+			// in the end, and would wait for one that is away for 5 seconds, twice.
+			DNSConfig: &corev1.PodDNSConfig{Options: []corev1.PodDNSConfigOption{{Name: "timeout", Value: ptr.To("1")}, {Name: "attempts", Value: ptr.To("1")}}},
 			Volumes: []corev1.Volume{
 				{Name: "pki", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: p.name, Items: files(mounted...), DefaultMode: ptr.To[int32](0o440)}}},
 				{Name: "tmp", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("64Mi"))}}},

@@ -42,6 +42,7 @@ func TestVersionsHosted(t *testing.T) {
 	w.LongestPause()
 	began := time.Now()
 	c.patchSpec(t, `{"version":"`+newer+`"}`)
+	c.awaitCondition(t, "Provisioned")
 	u.Until(t, "it is upgraded", transcript.Is(newer), "kubectl", "get", "cluster", "demo", "-o", "jsonpath={.status.version}")
 	t.Logf("upgraded after %.1f s", time.Since(began).Seconds())
 	c.awaitCondition(t, "Ready")
