@@ -126,7 +126,8 @@ func (w *world) deleteSnapshots(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range list.Items {
+	if len(list.Items) > 0 {
+		s := list.Items[0]
 		why := "is not observed"
 		if ready := meta.FindStatusCondition(s.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
 			why = ready.Message
