@@ -23,6 +23,7 @@ import (
 // function reads os.Args and ends the process.
 var components = map[string]func(){
 	"etcd":                    etcd,
+	"etcd-load":               etcdLoad,
 	"etcd-snapshot":           etcdSnapshot,
 	"etcdctl":                 etcdctl,
 	"etcdutl":                 etcdutl,

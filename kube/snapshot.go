@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -17,6 +22,28 @@ import (
 // etcdSnapshot writes a snapshot of a running etcd to its standard output: etcdctl writes files only, and there may be no room for one
 // beside etcd. As with etcdctl, the SHA-256 sum of the database follows it.
 func etcdSnapshot() {
+	withEtcd(func(ctx context.Context, client *clientv3.Client) error {
+		snapshot, err := client.SnapshotWithVersion(ctx)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(os.Stdout, snapshot.Snapshot)
+		return err
+	})
+}
+
+// etcdLoad replaces the objects in a running etcd by those in its standard input.
+func etcdLoad() {
+	withEtcd(func(ctx context.Context, client *clientv3.Client) error {
+		return loadObjects(ctx, client, bufio.NewReader(os.Stdin))
+	})
+}
+
+// connectTimeout limits the time to connect to etcd.
+const connectTimeout = 10 * time.Second
+
+// withEtcd does something with the etcd of the flags, and ends the process.
+func withEtcd(do func(context.Context, *clientv3.Client) error) {
 	endpoint := flag.String("endpoint", "https://127.0.0.1:2379", "URL of etcd")
 	files := transport.TLSInfo{}
 	flag.StringVar(&files.TrustedCAFile, "cacert", "", "file of the CA of etcd")
@@ -24,37 +51,124 @@ func etcdSnapshot() {
 	flag.StringVar(&files.KeyFile, "key", "", "file of the key of the client certificate")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := streamSnapshot(ctx, *endpoint, files, os.Stdout); err != nil {
+	client, err := connect(ctx, *endpoint, files)
+	if err == nil {
+		err = errors.Join(do(ctx, client), client.Close())
+	}
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		os.Exit(1) //nolint:gocritic // the signals end with the process
+		os.Exit(1)
 	}
 }
 
-// connectTimeout limits the time to connect to etcd.
-const connectTimeout = 10 * time.Second
-
-// streamSnapshot copies a snapshot of etcd to a writer.
-func streamSnapshot(ctx context.Context, endpoint string, files transport.TLSInfo, to io.Writer) error {
+// connect returns a client of an etcd that answers. Without that, the client would try to connect forever.
+func connect(ctx context.Context, endpoint string, files transport.TLSInfo) (*clientv3.Client, error) {
 	tls, err := files.ClientConfig()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: tls, Context: ctx})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer client.Close() //nolint:errcheck // it was only read
-	// The client would try to connect forever.
 	reachable, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	if _, err := client.Status(reachable, endpoint); err != nil {
-		return fmt.Errorf("connect to etcd at %s: %w", endpoint, err)
+		return nil, errors.Join(fmt.Errorf("connect to etcd at %s: %w", endpoint, err), client.Close())
 	}
-	snapshot, err := client.SnapshotWithVersion(ctx)
+	return client, nil
+}
+
+// objectsPrefix begins the keys of the objects of kube-apiserver.
+const objectsPrefix = "/registry/"
+
+// Limits of a transaction of etcd, below its defaults of 128 operations and 1.5 MiB.
+const (
+	maxPuts  = 100
+	maxBytes = 1 << 20
+)
+
+// loaderKey is the key of the process that replaces the objects. It ends the one before, whose manager may have been killed: it must not
+// write when the objects are replaced, and used again.
+const loaderKey = "keelson.dev/loader"
+
+// loader replaces objects as long as no other one has begun.
+type loader struct {
+	client *clientv3.Client
+	id     string
+}
+
+func (l loader) do(ctx context.Context, ops ...clientv3.Op) (revision int64, err error) {
+	response, err := l.client.Txn(ctx).If(clientv3.Compare(clientv3.Value(loaderKey), "=", l.id)).Then(ops...).Commit()
+	switch {
+	case err != nil:
+		return 0, err
+	case !response.Succeeded:
+		return 0, errors.New("another process replaces the objects")
+	}
+	return response.Header.Revision, nil
+}
+
+// loadObjects replaces all objects in etcd by those of a stream: for each the lengths of key and value as varints, each followed by its
+// bytes, and a zero at the end. No API server may run meanwhile. If it fails, it has to be repeated: some objects are missing.
+func loadObjects(ctx context.Context, client *clientv3.Client, from *bufio.Reader) error {
+	l := loader{client, rand.Text()}
+	if _, err := client.Put(ctx, loaderKey, l.id); err != nil {
+		return err
+	}
+	revision, err := l.do(ctx, clientv3.OpDelete(objectsPrefix, clientv3.WithPrefix()))
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(to, snapshot.Snapshot)
-	return err
+	// The space of what was removed is used again, so that there is enough for the rest.
+	if _, err := client.Compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
+		return err
+	}
+	var puts []clientv3.Op
+	bytes := 0
+	put := func() error {
+		_, err := l.do(ctx, puts...)
+		puts, bytes = nil, 0
+		return err
+	}
+	for {
+		key, err := readField(from)
+		if err != nil {
+			return err
+		}
+		if len(key) == 0 {
+			puts = append(puts, clientv3.OpDelete(loaderKey))
+			return put()
+		}
+		value, err := readField(from)
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(key, objectsPrefix) {
+			return fmt.Errorf("the key %q is not one of an object", key)
+		}
+		if len(puts) == maxPuts || bytes+len(key)+len(value) > maxBytes && len(puts) > 0 {
+			if err := put(); err != nil {
+				return err
+			}
+		}
+		puts, bytes = append(puts, clientv3.OpPut(key, value)), bytes+len(key)+len(value)
+	}
+}
+
+// readField reads a length and as many bytes.
+func readField(from *bufio.Reader) (string, error) {
+	length, err := binary.ReadUvarint(from)
+	if err == nil && length > 64<<20 {
+		err = errors.New("its content is damaged")
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the objects: %w", err)
+	}
+	field := make([]byte, length)
+	if _, err := io.ReadFull(from, field); err != nil {
+		return "", fmt.Errorf("read the objects: %w", err)
+	}
+	return string(field), nil
 }

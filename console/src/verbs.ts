@@ -48,10 +48,10 @@ function sleeps(object: Obj): boolean {
   return ['qemu', 'fake'].includes(driver) || (driver === 'pod' && object.spec?.resource?.rootDisk !== undefined);
 }
 
-/** Only the engine local can stop a Cluster and rotate its credentials. */
+/** The engines local and hosted can stop a Cluster and rotate its credentials. */
 function clusterVerbs(object: Obj, now: Date): Verb[] {
   const { name } = object.metadata;
-  if (object.status?.engine !== 'local') return [];
+  if (!['local', 'hosted'].includes(object.status?.engine)) return [];
   if (object.spec?.running === false) return [{ name: 'start', label: texts.verbs.active, patch: { spec: { running: true } } }];
   return [
     { name: 'stop', label: texts.verbs.stopped, patch: { spec: { running: false } }, warning: texts.stopClusterWarning(name) },

@@ -1,47 +1,22 @@
 package controlplane
 
 import (
-	"crypto/sha256"
+	"bufio"
+	"bytes"
 	"encoding/binary"
-	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"go.etcd.io/bbolt"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-dev/keelson/internal/testing/etcdfile"
 )
 
-// newSnapshotFile makes a snapshot with one write for each revision, in a bucket.
-func newSnapshotFile(t *testing.T, bucket string, revisions ...uint64) []byte {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "db")
-	db, err := bbolt.Open(path, 0o600, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = db.Update(func(tx *bbolt.Tx) error {
-		b, err := tx.CreateBucket([]byte(bucket))
-		for _, revision := range revisions {
-			name := append(binary.BigEndian.AppendUint64(nil, revision), "_\x00\x00\x00\x00\x00\x00\x00\x00"...)
-			err = errors.Join(err, b.Put(name, []byte("value")))
-		}
-		return err
-	})
-	content, readErr := os.ReadFile(path)
-	if err := errors.Join(err, readErr, db.Close()); err != nil {
-		t.Fatal(err)
-	}
-	return withSum(content)
-}
-
-func withSum(content []byte) []byte {
-	sum := sha256.Sum256(content)
-	return append(content, sum[:]...)
-}
-
 func TestInspectSnapshot(t *testing.T) {
-	good := newSnapshotFile(t, "key", 2, 300, 70000)
+	good := etcdfile.New(t, "key", etcdfile.Write{Revision: 2}, etcdfile.Write{Revision: 300}, etcdfile.Write{Revision: 70000, Deleted: true})
 	damaged := append([]byte(nil), good...)
 	damaged[len(damaged)/2] ^= 1
 	for _, tt := range []struct {
@@ -51,22 +26,63 @@ func TestInspectSnapshot(t *testing.T) {
 		problem  string
 	}{
 		{name: "complete", content: good, revision: 70000},
-		{name: "without writes", content: newSnapshotFile(t, "key")},
+		{name: "without writes", content: etcdfile.New(t, "key")},
 		{name: "cut off", content: good[:len(good)-100], problem: "cut off"},
 		{name: "empty", problem: "cut off"},
 		{name: "damaged", content: damaged, problem: "the sum"},
-		{name: "of another program", content: newSnapshotFile(t, "other", 1), problem: "no database of etcd"},
-		{name: "no database", content: withSum(make([]byte, 4096)), problem: "open the snapshot"},
+		{name: "of another program", content: etcdfile.New(t, "other"), problem: "no database of etcd"},
+		{name: "no database", content: etcdfile.WithSum(make([]byte, 4096)), problem: "open the snapshot"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "snapshot")
-			if err := os.WriteFile(path, tt.content, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			revision, err := InspectSnapshot(path)
+			revision, err := InspectSnapshot(newSnapshotFile(t, tt.content))
 			if revision != tt.revision || (err == nil) != (tt.problem == "") || err != nil && !strings.Contains(err.Error(), tt.problem) {
 				t.Errorf("revision %d, %v", revision, err)
 			}
 		})
+	}
+}
+
+func newSnapshotFile(t *testing.T, content []byte) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "snapshot")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestWriteObjects(t *testing.T) {
+	path := newSnapshotFile(t, etcdfile.New(t, "key",
+		etcdfile.Write{Revision: 2, Key: "/registry/kept", Value: "old"},
+		etcdfile.Write{Revision: 3, Key: "/registry/deleted", Value: "value"},
+		etcdfile.Write{Revision: 4, Key: "/registry/event", Value: "value", Lease: true},
+		etcdfile.Write{Revision: 5, Key: "compact_rev_key", Value: "4"},
+		etcdfile.Write{Revision: 6, Key: "/registry/deleted", Deleted: true},
+		etcdfile.Write{Revision: 7, Key: "/registry/kept", Value: "new"},
+		etcdfile.Write{Revision: 8, Key: "/registry/again", Deleted: true},
+		etcdfile.Write{Revision: 9, Key: "/registry/again", Value: strings.Repeat("long", 1000)},
+	))
+	var stream bytes.Buffer
+	if err := WriteObjects(path, &stream); err != nil {
+		t.Fatal(err)
+	}
+	got, from := map[string]string{}, bufio.NewReader(&stream)
+	field := func() string {
+		length, err := binary.ReadUvarint(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		content := make([]byte, length)
+		if _, err := io.ReadFull(from, content); err != nil {
+			t.Fatal(err)
+		}
+		return string(content)
+	}
+	for key := field(); key != ""; key = field() {
+		got[key] = field()
+	}
+	want := map[string]string{"/registry/kept": "new", "/registry/again": strings.Repeat("long", 1000)}
+	if diff := cmp.Diff(want, got); diff != "" || from.Buffered() > 0 {
+		t.Errorf("%d bytes are left; objects (-want +got):\n%s", from.Buffered(), diff)
 	}
 }

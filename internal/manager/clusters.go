@@ -50,7 +50,7 @@ func addCluster(mgr ctrl.Manager, options controller.Options, o *Options) error 
 		Dir: ClusterDir(o.StateDir), Snapshots: snapshots, Binary: onHost, Nodes: clusterNodes, Ephemeral: o.Ephemeral,
 		Machine: o.machine(), Layers: node.LayersDir(o.StateDir), Addresses: addresses, Log: o.Logger.WithName("cluster-local"),
 	})
-	inPods, err := hosted.New(hosted.Options{Config: mgr.GetConfig(), Images: o.ClusterHostedImages, Log: o.Logger.WithName("cluster-hosted")})
+	inPods, err := hosted.New(hosted.Options{Config: mgr.GetConfig(), Images: o.ClusterHostedImages, Snapshots: snapshots, Log: o.Logger.WithName("cluster-hosted")})
 	if err != nil {
 		return err
 	}

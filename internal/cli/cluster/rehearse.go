@@ -147,8 +147,8 @@ func cause(ctx context.Context, err error) error {
 
 // checkSource returns an error unless the upgrade of a Cluster can be rehearsed.
 func checkSource(source *v1alpha1.Cluster) error {
-	if engine := source.Spec.EngineOrDefault(); engine != v1alpha1.EngineLocal {
-		return fmt.Errorf("cluster %s has the engine %s, which has no snapshots: only clusters of the engine local can be rehearsed", source.Name, engine)
+	if engine := source.Spec.EngineOrDefault(); engine == v1alpha1.EngineRKE {
+		return fmt.Errorf("cluster %s has the engine %s, which has no snapshots: only clusters of the engines local and hosted can be rehearsed", source.Name, engine)
 	}
 	if !meta.IsStatusConditionTrue(source.Status.Conditions, v1alpha1.ConditionReady) || source.Status.Phase == v1alpha1.PhaseStopped {
 		return fmt.Errorf("cluster %s is not ready, so no snapshot of it can be taken: %s", source.Name, describeStatus(source))

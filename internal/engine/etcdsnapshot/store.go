@@ -8,6 +8,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
 )
 
@@ -26,6 +27,24 @@ type Saved struct {
 	Revision int64
 	// Services is the network of Services; empty means the usual one.
 	Services string
+}
+
+// ForRestore returns the record of a snapshot, unless a cluster with a UID and a Kubernetes version cannot be restored from it. The error is
+// a cluster.ErrSnapshot or ErrVersion.
+func (d Dir) ForRestore(r *cluster.Restore, uid types.UID, version string) (*Record, error) {
+	of, err := d.Read(r.UID)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", cluster.ErrSnapshot, err)
+	case of == nil:
+		return nil, fmt.Errorf("%w: this host has no files of the ClusterSnapshot %s", cluster.ErrSnapshot, r.Name)
+	case of.ClusterUID != uid:
+		return nil, fmt.Errorf("%w: the ClusterSnapshot %s is of another Cluster: create a new Cluster of it with spec.from", cluster.ErrSnapshot, r.Name)
+	}
+	if err := cluster.CheckUpgrade(of.Version, version); err != nil {
+		return nil, fmt.Errorf("the ClusterSnapshot %s: %w", r.Name, err)
+	}
+	return of, nil
 }
 
 // Store takes snapshots of the clusters of its engines into a Dir. It implements snapshot.Store and store.Files.

@@ -23,8 +23,8 @@ type desire struct {
 	spec desiredSpec
 	// image is the image of keelson-kube with the version.
 	image string
-	// replicas is the number of members of etcd, and of API servers.
-	replicas int32
+	// replicas is the number of members of etcd, and of API servers when all run; apiServers is that of API servers now.
+	replicas, apiServers int32
 	// certSANs are additional names in the certificate of the API, flags additional flags of kube-apiserver.
 	certSANs, flags []string
 	storage         v1alpha1.HostedStorage
@@ -53,7 +53,6 @@ func NewRule() cluster.Rule {
 			isSet bool
 		}{
 			{"spec.nodes", spec.Nodes != nil}, {"spec.idle", spec.Idle != nil}, {"spec.from", spec.From != nil},
-			{"spec.restore", spec.Restore != nil},
 			{"spec.apiServer.address", spec.APIServer != nil && spec.APIServer.Address != ""}, {"spec.apiServer.port", spec.APIServer != nil && spec.APIServer.Port != 0},
 		} {
 			if unsupported.isSet {
@@ -84,6 +83,7 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 		users: cluster.UsersOf(r.Spec.Users), rotation: r.Rotation,
 		image: image, replicas: ptr.Deref(hosted.Replicas, 1), storage: ptr.Deref(hosted.Storage, v1alpha1.HostedStorage{}),
 	}
+	d.apiServers = d.replicas
 	if api := r.Spec.APIServer; api != nil {
 		d.certSANs, d.flags = api.CertSANs, controlplane.Flags(api.ExtraArgs)
 	}

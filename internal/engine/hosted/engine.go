@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
@@ -39,6 +40,8 @@ type Options struct {
 	Config *rest.Config
 	// Images are the images of keelson-kube by Kubernetes version. If empty, the engine accepts no clusters.
 	Images map[string]string
+	// Snapshots are those from which clusters are restored.
+	Snapshots etcdsnapshot.Dir
 	// Clock is the clock for certificates. Nil means the real clock.
 	Clock clock.PassiveClock
 	// Log is the logger. The zero value discards all messages.
@@ -55,6 +58,9 @@ type Engine struct {
 	changed func(string)
 
 	calls sync.WaitGroup
+	// ctx is that of what runs in the background.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	mu sync.Mutex
 	// closed is true after Close.
@@ -63,6 +69,8 @@ type Engine struct {
 	applied map[types.UID]string
 	// accepted has the CAs of users that an API has accepted since the manager has started.
 	accepted map[acceptedKey]bool
+	// loads has the restores of this manager, by the UID of the Cluster.
+	loads map[types.UID]loading
 }
 
 // New returns an engine. It starts nothing.
@@ -78,7 +86,12 @@ func New(opts Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the API server: %w", err)
 	}
-	return &Engine{opts: opts, client: api, changed: func(string) {}, applied: map[types.UID]string{}, accepted: map[acceptedKey]bool{}}, nil
+	e := &Engine{
+		opts: opts, client: api, changed: func(string) {},
+		applied: map[types.UID]string{}, accepted: map[acceptedKey]bool{}, loads: map[types.UID]loading{},
+	}
+	e.ctx, e.cancel = context.WithCancel(context.Background())
+	return e, nil
 }
 
 // Notify implements cluster.Engine.
@@ -107,6 +120,7 @@ func (e *Engine) forget(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.applied, uid)
+	delete(e.loads, uid)
 	maps.DeleteFunc(e.accepted, func(key acceptedKey, _ bool) bool { return key.uid == uid })
 }
 
@@ -150,6 +164,21 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 			return err
 		}
 	}
+	last, err := found.restored()
+	if err != nil {
+		return err
+	}
+	restoring, err := e.nextRestore(last, r, wanted)
+	if err != nil {
+		e.refuse(r, err)
+		e.changed(r.Name)
+		return nil // it is observed
+	}
+	return e.applyAll(ctx, here, found, wanted, restoring)
+}
+
+// applyAll applies the objects of a cluster.
+func (e *Engine) applyAll(ctx context.Context, here place, found found, wanted desire, restoring restore) error {
 	address, err := e.applyService(ctx, here)
 	if err != nil {
 		return err
@@ -158,9 +187,15 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err != nil {
 		return fmt.Errorf("the Secret %s: %w", here, err)
 	}
+	if err := data(secret.Data).setRestore(restoring); err != nil {
+		return err
+	}
 	hash, _, err := wanted.describe(secret.Data[hashKey])
 	if err != nil {
 		return err
+	}
+	if restoring.isPending() {
+		wanted.apiServers = 0
 	}
 	objects := append([]client.Object{secret}, here.objects(wanted, hash)...)
 	for _, object := range objects {
@@ -171,9 +206,13 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err := e.tellPods(ctx, found.pods, secret.Data[clientsKey]); err != nil {
 		return err
 	}
-	e.setApplied(r.UID, hash)
-	e.changed(r.Name)
-	e.opts.Log.Info("Applied a control plane", "Cluster", r.Name, "namespace", here.namespace, "name", here.name)
+	e.setApplied(here.uid, hash)
+	if restoring.isPending() {
+		e.continueRestore(here, found, restoring)
+		return nil
+	}
+	e.changed(here.cluster)
+	e.opts.Log.Info("Applied a control plane", "Cluster", here.cluster, "namespace", here.namespace, "name", here.name)
 	return nil
 }
 
@@ -303,6 +342,7 @@ func (e *Engine) Close() error {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
+	e.cancel()
 	e.calls.Wait()
 	return nil
 }

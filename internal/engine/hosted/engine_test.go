@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
+	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
 	"github.com/keelson-dev/keelson/internal/pki"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
@@ -42,7 +43,7 @@ func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{T: t, clock: clocktesting.NewFakePassiveClock(noon)}
 	config := env.Config(t)
-	engine, err := New(Options{Config: config, Images: images, Clock: f.clock})
+	engine, err := New(Options{Config: config, Images: images, Snapshots: etcdsnapshot.Dir(t.TempDir()), Clock: f.clock})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func (p place) deployment(wanted desire) *appsv1.Deployment {
 		mounted = append(mounted, name+".crt", name+".key", name+".kubeconfig")
 	}
 	return &appsv1.Deployment{ObjectMeta: p.meta(p.name, componentAPI), Spec: appsv1.DeploymentSpec{
-		Replicas: &wanted.replicas, ProgressDeadlineSeconds: ptr.To[int32](progressDeadline),
+		Replicas: &wanted.apiServers, ProgressDeadlineSeconds: ptr.To[int32](progressDeadline),
 		Selector: &metav1.LabelSelector{MatchLabels: p.labels(componentAPI)},
 		Template: p.newTemplate(componentAPI, mounted, api, manager, assigner),
 	}}

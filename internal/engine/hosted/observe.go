@@ -110,6 +110,9 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	if o := seen.Operation; o != nil && o.State == v1alpha1.OperationProcessing || r.Stop && !seen.Stopped {
 		seen.Poll = poll
 	}
+	if err := e.observeRestore(r, now, &seen); err != nil {
+		return seen, err
+	}
 	if now.service == nil {
 		return seen, nil
 	}

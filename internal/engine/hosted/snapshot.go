@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -36,8 +35,7 @@ func (e *Engine) SaveSnapshot(ctx context.Context, of snapshot.Source, file stri
 		return saved, fmt.Errorf("%w: no member of etcd is ready", snapshot.ErrNotRunning)
 	}
 	err = etcdsnapshot.WriteFile(file, func(to io.Writer) error {
-		return e.exec(ctx, member, to, "/keelson-kube", "etcd-snapshot", "--endpoint=https://127.0.0.1:"+strconv.Itoa(clientPort),
-			"--cacert="+inPod("etcd-ca.crt"), "--cert="+inPod("etcd.crt"), "--key="+inPod("etcd.key"))
+		return e.exec(ctx, member, nil, to, append([]string{"/keelson-kube", "etcd-snapshot"}, etcdFlags()...)...)
 	})
 	if err != nil {
 		return saved, err
@@ -57,17 +55,22 @@ func (f found) readyMember() *corev1.Pod {
 	return nil
 }
 
+// hasPod reports whether a component has a Pod that has not ended.
+func (f found) hasPod(component string) bool {
+	return slices.ContainsFunc(f.pods, func(pod corev1.Pod) bool { return pod.Labels[labelComponent] == component })
+}
+
 func isReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
 }
 
-// exec runs a command in the first container of a Pod, and copies what it prints.
-func (e *Engine) exec(ctx context.Context, pod *corev1.Pod, stdout io.Writer, command ...string) error {
+// exec runs a command in the first container of a Pod, with an input unless it is nil, and copies what it prints.
+func (e *Engine) exec(ctx context.Context, pod *corev1.Pod, stdin io.Reader, stdout io.Writer, command ...string) error {
 	client, err := kubernetes.NewForConfig(e.opts.Config)
 	if err != nil {
 		return err
 	}
-	options := &corev1.PodExecOptions{Container: pod.Spec.Containers[0].Name, Command: command, Stdout: true, Stderr: true}
+	options := &corev1.PodExecOptions{Container: pod.Spec.Containers[0].Name, Command: command, Stdin: stdin != nil, Stdout: true, Stderr: true}
 	url := client.CoreV1().RESTClient().Post().Namespace(pod.Namespace).Resource("pods").Name(pod.Name).SubResource("exec").
 		VersionedParams(options, scheme.ParameterCodec).URL()
 	executor, err := remotecommand.NewWebSocketExecutor(e.opts.Config, "GET", url.String())
@@ -75,7 +78,7 @@ func (e *Engine) exec(ctx context.Context, pod *corev1.Pod, stdout io.Writer, co
 		return err
 	}
 	var stderr bytes.Buffer
-	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: &stderr})
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: stdin, Stdout: stdout, Stderr: &stderr})
 	if said := strings.TrimSpace(stderr.String()); err != nil && said != "" {
 		err = errors.New(said)
 	}

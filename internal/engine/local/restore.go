@@ -50,20 +50,8 @@ func (e *Engine) restore(ctx context.Context, m *member, wanted desire) error {
 
 // checkRestore returns the record of the snapshot, unless the cluster cannot be restored from it.
 func (e *Engine) checkRestore(m *member, wanted desire) (*etcdsnapshot.Record, error) {
-	name := wanted.restore.Name
-	of, err := e.opts.Snapshots.Read(wanted.restore.UID)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", cluster.ErrSnapshot, err)
-	case of == nil:
-		return nil, fmt.Errorf("%w: this host has no files of the ClusterSnapshot %s", cluster.ErrSnapshot, name)
-	case of.ClusterUID != m.uid:
-		return nil, fmt.Errorf("%w: the ClusterSnapshot %s is of another Cluster: create a new Cluster of it with spec.from", cluster.ErrSnapshot, name)
-	case !hasData(e.dir(m.uid)):
+	if !hasData(e.dir(m.uid)) {
 		return nil, fmt.Errorf("%w: the cluster has no data yet", cluster.ErrSnapshot)
 	}
-	if err := cluster.CheckUpgrade(of.Version, wanted.version); err != nil {
-		return nil, fmt.Errorf("the ClusterSnapshot %s: %w", name, err)
-	}
-	return of, nil
+	return e.opts.Snapshots.ForRestore(wanted.restore, m.uid, wanted.version)
 }

@@ -207,7 +207,22 @@ func TestSmokeHostedCluster(t *testing.T) {
 			if got := u.kubectl(t, "--kubeconfig", fork, "get", "configmap", "kept", "-o", "jsonpath={.data.a}"); got != "b" {
 				t.Errorf("the fork has %q", got)
 			}
-			u.kubectl(t, "delete", "cluster/fork", "clustersnapshot/before", "--timeout", transcript.WaitTimeout.String())
+			u.kubectl(t, "delete", "cluster/fork", "--timeout", transcript.WaitTimeout.String())
+		}},
+		{"it is restored from its snapshot", func(t *testing.T, u *user) {
+			c.in(t, "delete", "configmap", "kept")
+			c.in(t, "create", "configmap", "later")
+			c.patchSpec(t, `{"restore":{"snapshot":"before","requestedAt":"2026-01-02T03:04:05Z"}}`)
+			began := time.Now()
+			c.awaitCondition(t, "Restored")
+			c.awaitCondition(t, "Ready")
+			t.Logf("restored after %.1f s", time.Since(began).Seconds())
+			if got := c.in(t, "get", "configmaps", "-o", "jsonpath={.items[*].metadata.name}"); got != "kept kube-root-ca.crt" {
+				t.Errorf("after the restore there are the ConfigMaps %s", got)
+			}
+			c.in(t, "scale", "deployment", "web", "--replicas=2") // its controllers run
+			u.Until(t, "a Pod is made", transcript.Is("Pending Pending"), "kubectl", "--kubeconfig", c.kubeconfig, "get", "pods", "-o", "jsonpath={.items[*].status.phase}")
+			u.kubectl(t, "delete", "clustersnapshots", "--all", "--timeout", transcript.WaitTimeout.String())
 		}},
 		{"users come, get new credentials and go", func(t *testing.T, u *user) {
 			c.patchSpec(t, `{"users":[{"name":"alice","groups":["developers"]}]}`)

@@ -1,0 +1,198 @@
+package hosted
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/controlplane"
+)
+
+// A restore replaces the objects in the running etcd, while there is no API server. It is recorded in the Secret before anything changes, and
+// as done afterwards. In between nothing ends it, whoever asks: some objects may be missing.
+
+// restoreKey is the key of the Secret with the last restore.
+const restoreKey = "restore.json"
+
+// restore is the last restore of a cluster; the zero value if there was none.
+type restore struct {
+	// Token, Name and UID are those of the cluster.Restore.
+	Token string    `json:"token,omitempty"`
+	Name  string    `json:"name,omitempty"`
+	UID   types.UID `json:"uid,omitempty"`
+	// Began is when it was recorded.
+	Began time.Time `json:"began,omitzero"`
+	// Done is true when all objects are replaced.
+	Done bool `json:"done,omitempty"`
+}
+
+// isPending reports whether the objects are to be replaced.
+func (r restore) isPending() bool { return r.Token != "" && !r.Done }
+
+// restore returns the last restore.
+func (d data) restore() (last restore, err error) {
+	if content, found := d[restoreKey]; found {
+		if err = json.Unmarshal(content, &last); err != nil {
+			err = fmt.Errorf("its key %q: %w", restoreKey, err)
+		}
+	}
+	return last, err
+}
+
+// setRestore sets the last restore.
+func (d data) setRestore(last restore) (err error) {
+	if last.Token != "" {
+		d[restoreKey], err = json.Marshal(last)
+	}
+	return err
+}
+
+// restored returns the last restore in a Secret; the zero value if there is no Secret.
+func (f found) restored() (restore, error) {
+	if f.secret == nil {
+		return restore{}, nil
+	}
+	return data(f.secret.Data).restore()
+}
+
+// nextRestore returns the last restore, or a new one if the request has one. It checks the snapshot before anything is changed.
+func (e *Engine) nextRestore(last restore, r cluster.Request, wanted desire) (restore, error) {
+	if r.Restore == nil || r.Restore.Token == last.Token || last.isPending() {
+		return last, nil
+	}
+	if _, err := e.opts.Snapshots.ForRestore(r.Restore, r.UID, wanted.spec.Version); err != nil {
+		return last, err
+	}
+	if _, err := controlplane.InspectSnapshot(e.opts.Snapshots.File(r.Restore.UID)); err != nil {
+		return last, fmt.Errorf("%w: the ClusterSnapshot %s: %w", cluster.ErrSnapshot, r.Restore.Name, err)
+	}
+	return restore{Token: r.Restore.Token, Name: r.Restore.Name, UID: r.Restore.UID, Began: e.opts.Clock.Now().UTC()}, nil
+}
+
+// loading is what the engine knows about the restore of a cluster besides its record.
+type loading struct {
+	// refused is why a restore was not begun, and token that of it.
+	refused error
+	token   string
+	at      time.Time
+	// runs is true while objects are replaced. failed is why that did not work the last time; it is repeated after retryPause.
+	runs   bool
+	failed error
+}
+
+// retryPause is the pause before objects are replaced again.
+const retryPause = 10 * time.Second
+
+// refuse notes that a restore was not begun. The cluster has not changed.
+func (e *Engine) refuse(r cluster.Request, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.loads[r.UID] = loading{refused: err, token: r.Restore.Token, at: e.opts.Clock.Now()}
+}
+
+func (e *Engine) loading(uid types.UID) loading {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.loads[uid]
+}
+
+// continueRestore replaces the objects of a cluster in the background, as soon as etcd runs and no API server does. Until then, Apply is
+// repeated.
+func (e *Engine) continueRestore(here place, now found, of restore) {
+	member := now.readyMember()
+	if member == nil || now.deployment == nil || *now.deployment.Spec.Replicas > 0 || now.hasPod(componentAPI) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	was := e.loads[here.uid]
+	if e.closed || was.runs || was.failed != nil && e.opts.Clock.Since(was.at) < retryPause {
+		return
+	}
+	e.loads[here.uid] = loading{runs: true}
+	e.calls.Go(func() {
+		err := e.load(e.ctx, here, member, of)
+		e.mu.Lock()
+		e.loads[here.uid] = loading{failed: err, at: e.opts.Clock.Now()}
+		e.applied[here.uid] = "" // the API servers are next
+		e.mu.Unlock()
+		if err != nil {
+			e.opts.Log.Error(err, "Failed to replace the objects of a cluster; it is tried again", "Cluster", here.cluster, "ClusterSnapshot", of.Name)
+		}
+		e.changed(here.cluster)
+	})
+}
+
+// load replaces the objects of a cluster, and records that.
+func (e *Engine) load(ctx context.Context, here place, member *corev1.Pod, of restore) error {
+	objects, send := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := controlplane.WriteObjects(e.opts.Snapshots.File(of.UID), send)
+		send.CloseWithError(err)
+		sent <- err
+	}()
+	err := e.exec(ctx, member, objects, io.Discard, append([]string{"/keelson-kube", "etcd-load"}, etcdFlags()...)...)
+	_ = objects.Close() // which ends the function above
+	if cause := <-sent; cause != nil && !errors.Is(cause, io.ErrClosedPipe) {
+		err = cause
+	}
+	if err != nil {
+		return err
+	}
+	of.Done = true
+	return e.record(ctx, here, of)
+}
+
+// record writes a restore to the Secret.
+func (e *Engine) record(ctx context.Context, here place, of restore) error {
+	changed := data{}
+	if err := changed.setRestore(of); err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{"data": changed})
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{ObjectMeta: here.meta(here.name, "")}
+	return explain(e.client.Patch(ctx, secret, client.RawPatch(types.MergePatchType, patch), fieldOwner), "patch", "Secret", secret)
+}
+
+// etcdFlags are the flags of clients of etcd in its Pod.
+func etcdFlags() []string {
+	return []string{"--endpoint=https://127.0.0.1:" + strconv.Itoa(clientPort), "--cacert=" + inPod("etcd-ca.crt"), "--cert=" + inPod("etcd.crt"), "--key=" + inPod("etcd.key")}
+}
+
+// observeRestore adds a restore that has not ended, or was refused.
+func (e *Engine) observeRestore(r cluster.Request, now found, seen *cluster.Observation) error {
+	last, err := now.restored()
+	if err != nil {
+		return err
+	}
+	if last.Done {
+		seen.Restored = last.Token
+	}
+	load := e.loading(r.UID)
+	switch {
+	case r.Stop:
+	case last.isPending():
+		op := &cluster.Operation{Restore: last.Token, State: v1alpha1.OperationProcessing, Description: "Restoring the snapshot", Began: last.Began}
+		if load.failed != nil {
+			op.Description = fmt.Sprintf("The snapshot cannot be restored, and Keelson retries: %v", load.failed)
+		}
+		seen.Operation, seen.Applied, seen.Attended, seen.Poll = op, false, seen.Attended && load.runs, poll
+	case r.Restore != nil && load.refused != nil && load.token == r.Restore.Token:
+		seen.Operation = &cluster.Operation{Restore: load.token, State: v1alpha1.OperationFailed, Description: load.refused.Error(), Err: load.refused, Began: load.at, Ended: load.at}
+	}
+	return nil
+}

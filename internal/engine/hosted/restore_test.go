@@ -1,0 +1,90 @@
+package hosted
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/cluster"
+	"github.com/keelson-dev/keelson/internal/testing/etcdfile"
+)
+
+// addSnapshot adds a snapshot of the cluster with a UID.
+func (f *fixture) addSnapshot(uid, of types.UID, content []byte) {
+	f.Helper()
+	record := []byte(`{"cluster":"demo","clusterUID":"` + string(of) + `","version":"v1.36.3"}`)
+	err := f.engine.opts.Snapshots.AddSnapshot(uid, record, func(to io.Writer) error {
+		_, err := to.Write(content)
+		return err
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+}
+
+// A restore that cannot be done changes nothing, and says why.
+func TestRestoreIsRefused(t *testing.T) {
+	f := newFixture(t)
+	before := f.apply()
+	good := etcdfile.New(t, "key")
+	f.addSnapshot("other", "other", good)
+	f.addSnapshot("damaged", f.request.UID, good[1:])
+	for uid, problem := range map[types.UID]string{"missing": "no files", "other": "of another Cluster", "damaged": "cut off"} {
+		f.request.Restore = &cluster.Restore{Token: string(uid), Name: "before", UID: uid}
+		after := f.apply()
+		op := f.observe().Operation
+		if op == nil || op.State != v1alpha1.OperationFailed || op.Restore != string(uid) || !errors.Is(op.Err, cluster.ErrSnapshot) || !strings.Contains(op.Description, problem) {
+			t.Errorf("%s: the operation is %+v", uid, op)
+		}
+		if after.deployment.ResourceVersion != before.deployment.ResourceVersion || after.secret.ResourceVersion != before.secret.ResourceVersion {
+			t.Errorf("%s: it has changed the cluster", uid)
+		}
+	}
+	f.request.Restore = nil
+	if op := f.observe().Operation; op != nil && op.State == v1alpha1.OperationFailed {
+		t.Errorf("without a restore, the operation is %+v", op)
+	}
+}
+
+// From its record on, no API server runs until the objects are replaced, also after its request is gone.
+func TestRestoreIsDoneOnce(t *testing.T) {
+	f := newFixture(t)
+	f.apply()
+	f.addSnapshot("before", f.request.UID, etcdfile.New(t, "key"))
+	f.request.Restore = &cluster.Restore{Token: "first", Name: "before", UID: "before"}
+	var pending found
+	for range 2 {
+		engine, err := New(f.engine.opts) // the next manager continues
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.engine = engine
+		pending = f.apply()
+		if replicas := *pending.deployment.Spec.Replicas; replicas != 0 {
+			t.Errorf("%d API servers run during a restore", replicas)
+		}
+		if seen := f.observe(); seen.Restored != "" || seen.Attended || seen.Applied || seen.Poll == 0 || seen.Operation.Restore != "first" || seen.Operation.State != v1alpha1.OperationProcessing {
+			t.Errorf("it is observed as %+v", seen)
+		}
+		f.request.Restore = nil
+	}
+	last, err := pending.restored()
+	if err != nil {
+		t.Fatal(err)
+	}
+	last.Done = true // as load does
+	if err := f.engine.record(t.Context(), placeOf(f.request), last); err != nil {
+		t.Fatal(err)
+	}
+	f.request.Restore = &cluster.Restore{Token: "first", Name: "before", UID: "before"}
+	if replicas := *f.apply().deployment.Spec.Replicas; replicas != 3 {
+		t.Errorf("%d API servers run after the restore", replicas)
+	}
+	if seen := f.observe(); seen.Restored != "first" || !seen.Attended {
+		t.Errorf("after the restore it is observed as %+v", seen)
+	}
+}
