@@ -91,6 +91,7 @@ func Check(ctx context.Context, cfg *rest.Config, o Options) error {
 func newChecker(cfg *rest.Config, log logr.Logger) (*checker, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Timeout = preflightRequestTimeout
+	cfg.QPS = -1 // its rate limiter would hide why the server does not answer, shortly before the timeout
 	httpClient, err := rest.HTTPClientFor(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("build the client for %s: %w", cfg.Host, err)
