@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/process"
+	"github.com/keelson-dev/keelson/internal/snapshotfile"
 )
 
 // ErrNotRunning means that etcd does not run, so that no snapshot can be taken.
@@ -56,7 +57,7 @@ func TakeSnapshot(ctx context.Context, path, binary, file string) (Snapshot, err
 	if err := saveSnapshot(ctx, binary, dir, file); err != nil {
 		return Snapshot{}, err
 	}
-	revision, err := InspectSnapshot(file)
+	revision, err := snapshotfile.Inspect(ctx, file)
 	return Snapshot{Revision: revision, Services: s.Services}, err
 }
 

@@ -168,7 +168,7 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 	if err != nil {
 		return err
 	}
-	restoring, err := e.nextRestore(last, r, wanted)
+	restoring, err := e.nextRestore(ctx, last, r, wanted)
 	if err != nil {
 		e.refuse(r, err)
 		e.changed(r.Name)

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/snapshotfile"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/etcdfile"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
@@ -69,7 +69,7 @@ func objectsOf(t *testing.T, writes ...etcdfile.Write) []byte {
 		t.Fatal(err)
 	}
 	var objects bytes.Buffer
-	if err := controlplane.WriteObjects(path, &objects); err != nil {
+	if err := snapshotfile.WriteObjects(t.Context(), path, &objects); err != nil {
 		t.Fatal(err)
 	}
 	return objects.Bytes()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -60,7 +61,10 @@ func (e *Engine) find(ctx context.Context, here place) (found, error) {
 	if err := e.client.List(ctx, pods, client.InNamespace(here.namespace), here.selected()); err != nil {
 		return seen, explain(err, "list", "Pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: here.namespace}})
 	}
-	seen.pods = pods.Items
+	// What has ended, such as a Pod that was evicted, may stay forever.
+	seen.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
+	})
 	return seen, nil
 }
 

@@ -15,7 +15,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
-	"github.com/keelson-dev/keelson/internal/controlplane"
+	"github.com/keelson-dev/keelson/internal/snapshotfile"
 )
 
 // A restore replaces the objects in the running etcd, while there is no API server. It is recorded in the Secret before anything changes, and
@@ -66,14 +66,14 @@ func (f found) restored() (restore, error) {
 }
 
 // nextRestore returns the last restore, or a new one if the request has one. It checks the snapshot before anything is changed.
-func (e *Engine) nextRestore(last restore, r cluster.Request, wanted desire) (restore, error) {
+func (e *Engine) nextRestore(ctx context.Context, last restore, r cluster.Request, wanted desire) (restore, error) {
 	if r.Restore == nil || r.Restore.Token == last.Token || last.isPending() {
 		return last, nil
 	}
 	if _, err := e.opts.Snapshots.ForRestore(r.Restore, r.UID, wanted.spec.Version); err != nil {
 		return last, err
 	}
-	if _, err := controlplane.InspectSnapshot(e.opts.Snapshots.File(r.Restore.UID)); err != nil {
+	if _, err := snapshotfile.Inspect(ctx, e.opts.Snapshots.File(r.Restore.UID)); err != nil {
 		return last, fmt.Errorf("%w: the ClusterSnapshot %s: %w", cluster.ErrSnapshot, r.Restore.Name, err)
 	}
 	return restore{Token: r.Restore.Token, Name: r.Restore.Name, UID: r.Restore.UID, Began: e.opts.Clock.Now().UTC()}, nil
@@ -138,7 +138,7 @@ func (e *Engine) load(ctx context.Context, here place, member *corev1.Pod, of re
 	objects, send := io.Pipe()
 	sent := make(chan error, 1)
 	go func() {
-		err := controlplane.WriteObjects(e.opts.Snapshots.File(of.UID), send)
+		err := snapshotfile.WriteObjects(ctx, e.opts.Snapshots.File(of.UID), send)
 		send.CloseWithError(err)
 		sent <- err
 	}()

@@ -16,8 +16,8 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controller/cluster"
 	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
-	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
+	"github.com/keelson-dev/keelson/internal/snapshotfile"
 )
 
 // +kubebuilder:rbac:groups="",resources=pods/exec,verbs=create;get
@@ -41,7 +41,7 @@ func (e *Engine) SaveSnapshot(ctx context.Context, of snapshot.Source, file stri
 		return saved, err
 	}
 	saved.Version, saved.Services = now.etcd.Annotations[annotationVersion], serviceNetwork
-	saved.Revision, err = controlplane.InspectSnapshot(file)
+	saved.Revision, err = snapshotfile.Inspect(ctx, file)
 	return saved, err
 }
 

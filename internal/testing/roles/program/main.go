@@ -7,6 +7,7 @@ import (
 
 	_ "github.com/keelson-dev/keelson/internal/network/role"
 	_ "github.com/keelson-dev/keelson/internal/process/shim"
+	_ "github.com/keelson-dev/keelson/internal/snapshotfile"
 )
 
 func main() {

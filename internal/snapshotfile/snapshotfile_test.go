@@ -1,8 +1,9 @@
-package controlplane
+package snapshotfile_test
 
 import (
 	"bufio"
 	"bytes"
+	"crypto/sha256"
 	"encoding/binary"
 	"io"
 	"os"
@@ -12,13 +13,19 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-dev/keelson/internal/snapshotfile"
 	"github.com/keelson-dev/keelson/internal/testing/etcdfile"
 )
 
-func TestInspectSnapshot(t *testing.T) {
+func TestInspect(t *testing.T) {
 	good := etcdfile.New(t, "key", etcdfile.Write{Revision: 2}, etcdfile.Write{Revision: 300}, etcdfile.Write{Revision: 70000, Deleted: true})
 	damaged := append([]byte(nil), good...)
 	damaged[len(damaged)/2] ^= 1
+	// The pages of the database point beyond its end.
+	hostile := append([]byte(nil), good[:len(good)-sha256.Size]...)
+	for i := 2 * os.Getpagesize(); i < len(hostile); i++ {
+		hostile[i] = 0xff
+	}
 	for _, tt := range []struct {
 		name     string
 		content  []byte
@@ -32,9 +39,10 @@ func TestInspectSnapshot(t *testing.T) {
 		{name: "damaged", content: damaged, problem: "the sum"},
 		{name: "of another program", content: etcdfile.New(t, "other"), problem: "no database of etcd"},
 		{name: "no database", content: etcdfile.WithSum(make([]byte, 4096)), problem: "open the snapshot"},
+		{name: "hostile", content: etcdfile.WithSum(hostile), problem: "the snapshot cannot be read"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			revision, err := InspectSnapshot(newSnapshotFile(t, tt.content))
+			revision, err := snapshotfile.Inspect(t.Context(), newSnapshotFile(t, tt.content))
 			if revision != tt.revision || (err == nil) != (tt.problem == "") || err != nil && !strings.Contains(err.Error(), tt.problem) {
 				t.Errorf("revision %d, %v", revision, err)
 			}
@@ -63,7 +71,7 @@ func TestWriteObjects(t *testing.T) {
 		etcdfile.Write{Revision: 9, Key: "/registry/again", Value: strings.Repeat("long", 1000)},
 	))
 	var stream bytes.Buffer
-	if err := WriteObjects(path, &stream); err != nil {
+	if err := snapshotfile.WriteObjects(t.Context(), path, &stream); err != nil {
 		t.Fatal(err)
 	}
 	got, from := map[string]string{}, bufio.NewReader(&stream)

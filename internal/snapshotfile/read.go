@@ -1,26 +1,21 @@
-package controlplane
+package snapshotfile
 
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 
 	"go.etcd.io/bbolt"
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// InspectSnapshot verifies the SHA-256 sum that etcd has appended to the database in a snapshot, and returns the revision of its last write.
-func InspectSnapshot(path string) (revision int64, err error) {
-	if err := verifySum(path); err != nil {
-		return 0, fmt.Errorf("verify the snapshot: %w", err)
-	}
+// revisionOf returns the revision of the last write in the database of a snapshot.
+func revisionOf(path string) (revision int64, err error) {
 	err = viewWrites(path, func(writes *bbolt.Bucket) error {
 		if name, _ := writes.Cursor().Last(); len(name) >= revisionSize {
 			revision = int64(binary.BigEndian.Uint64(name))
@@ -58,9 +53,8 @@ func viewWrites(path string, view func(*bbolt.Bucket) error) error {
 // objectsPrefix begins the keys of the objects of kube-apiserver.
 const objectsPrefix = "/registry/"
 
-// WriteObjects writes all objects in a snapshot as keelson-kube etcd-load reads them. What has a lease, such as events, would have expired
-// soon, and is left out.
-func WriteObjects(path string, to io.Writer) error {
+// writeObjects writes the objects in the database of a snapshot.
+func writeObjects(path string, to io.Writer) error {
 	return viewWrites(path, func(writes *bbolt.Bucket) error {
 		last := map[string][]byte{} // the name of the last write of each key
 		err := writes.ForEach(func(name, value []byte) error {
@@ -129,33 +123,4 @@ func parseWrite(message []byte) (found write, err error) {
 		message = message[size:]
 	}
 	return found, nil
-}
-
-// verifySum compares the content of a snapshot with the sum at its end.
-func verifySum(path string) error {
-	file, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err != nil {
-		return err
-	}
-	size := info.Size() - sha256.Size
-	if size <= 0 || size%512 != 0 { // as etcd checks it
-		return fmt.Errorf("it is cut off after %d bytes", info.Size())
-	}
-	sum := sha256.New()
-	if _, err := io.CopyN(sum, file, size); err != nil {
-		return err
-	}
-	want := make([]byte, sha256.Size)
-	if _, err := io.ReadFull(file, want); err != nil {
-		return err
-	}
-	if !bytes.Equal(want, sum.Sum(nil)) {
-		return errors.New("its content does not have the sum that etcd has written")
-	}
-	return nil
 }
