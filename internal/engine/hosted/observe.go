@@ -111,7 +111,8 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 		key = stopKey
 	}
 	seen.Attended = e.isApplied(r.UID, key)
-	if o := seen.Operation; o != nil && o.State == v1alpha1.OperationProcessing || r.Stop && !seen.Stopped {
+	// Pods that start again after a stop, a restore or a failure are no operation of Kubernetes.
+	if o := seen.Operation; o != nil && o.State == v1alpha1.OperationProcessing || r.Stop && !seen.Stopped || !r.Stop && !seen.Running {
 		seen.Poll = poll
 	}
 	if err := e.observeRestore(r, now, &seen); err != nil {

@@ -84,7 +84,7 @@ func TestRestoreIsDoneOnce(t *testing.T) {
 	if replicas := *f.apply().deployment.Spec.Replicas; replicas != 3 {
 		t.Errorf("%d API servers run after the restore", replicas)
 	}
-	if seen := f.observe(); seen.Restored != "first" || !seen.Attended {
+	if seen := f.observe(); seen.Restored != "first" || !seen.Attended || seen.Poll != poll { // its Pods are awaited
 		t.Errorf("after the restore it is observed as %+v", seen)
 	}
 }
