@@ -6,9 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// CheckUpgrade returns an ErrVersion if the data of a cluster with the Kubernetes version from cannot be used by the version to. The rules
-// are those of kubeadm: patch versions can change in both directions, minor versions only to the next. An empty version is not known, and
-// accepted.
+// CheckUpgrade returns an ErrVersion if the data of a cluster with the Kubernetes version from cannot be used by the version to: minor
+// versions can change only to the next, as the version skew policy of Kubernetes requires, patch versions in both directions. An empty
+// version is not known, and accepted.
 func CheckUpgrade(from, to string) error {
 	if from == "" || to == "" {
 		return nil

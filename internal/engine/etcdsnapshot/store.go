@@ -29,16 +29,26 @@ type Saved struct {
 	Services string
 }
 
+// Require returns the record of a ClusterSnapshot. The error is a cluster.ErrSnapshot if there is none.
+func (d Dir) Require(uid types.UID, name string) (*Record, error) {
+	found, err := d.Read(uid)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", cluster.ErrSnapshot, err)
+	}
+	if found == nil {
+		return nil, fmt.Errorf("%w: this host has no files of the ClusterSnapshot %s", cluster.ErrSnapshot, name)
+	}
+	return found, nil
+}
+
 // ForRestore returns the record of a snapshot, unless a cluster with a UID and a Kubernetes version cannot be restored from it. The error is
 // a cluster.ErrSnapshot or ErrVersion.
 func (d Dir) ForRestore(r *cluster.Restore, uid types.UID, version string) (*Record, error) {
-	of, err := d.Read(r.UID)
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", cluster.ErrSnapshot, err)
-	case of == nil:
-		return nil, fmt.Errorf("%w: this host has no files of the ClusterSnapshot %s", cluster.ErrSnapshot, r.Name)
-	case of.ClusterUID != uid:
+	of, err := d.Require(r.UID, r.Name)
+	if err != nil {
+		return nil, err
+	}
+	if of.ClusterUID != uid {
 		return nil, fmt.Errorf("%w: the ClusterSnapshot %s is of another Cluster: create a new Cluster of it with spec.from", cluster.ErrSnapshot, r.Name)
 	}
 	if err := cluster.CheckUpgrade(of.Version, version); err != nil {

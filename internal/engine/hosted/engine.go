@@ -69,8 +69,8 @@ type Engine struct {
 	applied map[types.UID]string
 	// accepted has the CAs of users that an API has accepted since the manager has started.
 	accepted map[acceptedKey]bool
-	// loads has the restores of this manager, by the UID of the Cluster.
-	loads map[types.UID]loading
+	// attempts has the restores of this manager, by the UID of the Cluster.
+	attempts map[types.UID]attempt
 }
 
 // New returns an engine. It starts nothing.
@@ -88,7 +88,7 @@ func New(opts Options) (*Engine, error) {
 	}
 	e := &Engine{
 		opts: opts, client: api, changed: func(string) {},
-		applied: map[types.UID]string{}, accepted: map[acceptedKey]bool{}, loads: map[types.UID]loading{},
+		applied: map[types.UID]string{}, accepted: map[acceptedKey]bool{}, attempts: map[types.UID]attempt{},
 	}
 	e.ctx, e.cancel = context.WithCancel(context.Background())
 	return e, nil
@@ -120,7 +120,7 @@ func (e *Engine) forget(uid types.UID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.applied, uid)
-	delete(e.loads, uid)
+	delete(e.attempts, uid)
 	maps.DeleteFunc(e.accepted, func(key acceptedKey, _ bool) bool { return key.uid == uid })
 }
 
@@ -144,6 +144,9 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 		return err
 	}
 	defer leave()
+	if !r.Stop && e.attempt(r.UID).runs {
+		return nil // the Secret found now would hide that the restore is done
+	}
 	here := placeOf(r)
 	found, err := e.find(ctx, here)
 	if err != nil {

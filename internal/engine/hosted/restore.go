@@ -19,7 +19,7 @@ import (
 )
 
 // A restore replaces the objects in the running etcd, while there is no API server. It is recorded in the Secret before anything changes, and
-// as done afterwards. In between nothing ends it, whoever asks: some objects may be missing.
+// as done afterwards. In between nothing ends it but a restore from another snapshot: some objects may be missing.
 
 // restoreKey is the key of the Secret with the last restore.
 const restoreKey = "restore.json"
@@ -40,14 +40,7 @@ type restore struct {
 func (r restore) isPending() bool { return r.Token != "" && !r.Done }
 
 // restore returns the last restore.
-func (d data) restore() (last restore, err error) {
-	if content, found := d[restoreKey]; found {
-		if err = json.Unmarshal(content, &last); err != nil {
-			err = fmt.Errorf("its key %q: %w", restoreKey, err)
-		}
-	}
-	return last, err
-}
+func (d data) restore() (restore, error) { return decode[restore](d, restoreKey) }
 
 // setRestore sets the last restore.
 func (d data) setRestore(last restore) (err error) {
@@ -67,7 +60,7 @@ func (f found) restored() (restore, error) {
 
 // nextRestore returns the last restore, or a new one if the request has one. It checks the snapshot before anything is changed.
 func (e *Engine) nextRestore(ctx context.Context, last restore, r cluster.Request, wanted desire) (restore, error) {
-	if r.Restore == nil || r.Restore.Token == last.Token || last.isPending() {
+	if r.Restore == nil || r.Restore.Token == last.Token {
 		return last, nil
 	}
 	if _, err := e.opts.Snapshots.ForRestore(r.Restore, r.UID, wanted.spec.Version); err != nil {
@@ -79,15 +72,15 @@ func (e *Engine) nextRestore(ctx context.Context, last restore, r cluster.Reques
 	return restore{Token: r.Restore.Token, Name: r.Restore.Name, UID: r.Restore.UID, Began: e.opts.Clock.Now().UTC()}, nil
 }
 
-// loading is what the engine knows about the restore of a cluster besides its record.
-type loading struct {
-	// refused is why a restore was not begun, and token that of it.
-	refused error
-	token   string
-	at      time.Time
-	// runs is true while objects are replaced. failed is why that did not work the last time; it is repeated after retryPause.
-	runs   bool
-	failed error
+// attempt is the last attempt of this manager to begin a restore, or to replace the objects.
+type attempt struct {
+	// token is that of the restore.
+	token string
+	// runs is true while objects are replaced.
+	runs bool
+	// err is why it failed, and at when. A restore that has begun is attempted again after retryPause.
+	err error
+	at  time.Time
 }
 
 // retryPause is the pause before objects are replaced again.
@@ -97,13 +90,13 @@ const retryPause = 10 * time.Second
 func (e *Engine) refuse(r cluster.Request, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.loads[r.UID] = loading{refused: err, token: r.Restore.Token, at: e.opts.Clock.Now()}
+	e.attempts[r.UID] = attempt{token: r.Restore.Token, err: err, at: e.opts.Clock.Now()}
 }
 
-func (e *Engine) loading(uid types.UID) loading {
+func (e *Engine) attempt(uid types.UID) attempt {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.loads[uid]
+	return e.attempts[uid]
 }
 
 // continueRestore replaces the objects of a cluster in the background, as soon as etcd runs and no API server does. Until then, Apply is
@@ -115,16 +108,18 @@ func (e *Engine) continueRestore(here place, now found, of restore) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	was := e.loads[here.uid]
-	if e.closed || was.runs || was.failed != nil && e.opts.Clock.Since(was.at) < retryPause {
+	was := e.attempts[here.uid]
+	if e.closed || was.runs || was.err != nil && was.token == of.Token && e.opts.Clock.Since(was.at) < retryPause {
 		return
 	}
-	e.loads[here.uid] = loading{runs: true}
+	e.attempts[here.uid] = attempt{token: of.Token, runs: true}
 	e.calls.Go(func() {
 		err := e.load(e.ctx, here, member, of)
 		e.mu.Lock()
-		e.loads[here.uid] = loading{failed: err, at: e.opts.Clock.Now()}
-		e.applied[here.uid] = "" // the API servers are next
+		if _, known := e.attempts[here.uid]; known { // else the cluster is being deleted
+			e.attempts[here.uid] = attempt{token: of.Token, err: err, at: e.opts.Clock.Now()}
+			e.applied[here.uid] = "" // the API servers are next
+		}
 		e.mu.Unlock()
 		if err != nil {
 			e.opts.Log.Error(err, "Failed to replace the objects of a cluster; it is tried again", "Cluster", here.cluster, "ClusterSnapshot", of.Name)
@@ -135,6 +130,9 @@ func (e *Engine) continueRestore(here place, now found, of restore) {
 
 // load replaces the objects of a cluster, and records that.
 func (e *Engine) load(ctx context.Context, here place, member *corev1.Pod, of restore) error {
+	if _, err := e.opts.Snapshots.Require(of.UID, of.Name); err != nil {
+		return fmt.Errorf("%w. Restore the state directory of the manager, or request a restore from another ClusterSnapshot with keepCurrent: false", err)
+	}
 	objects, send := io.Pipe()
 	sent := make(chan error, 1)
 	go func() {
@@ -182,17 +180,17 @@ func (e *Engine) observeRestore(r cluster.Request, now found, seen *cluster.Obse
 	if last.Done {
 		seen.Restored = last.Token
 	}
-	load := e.loading(r.UID)
+	was := e.attempt(r.UID)
 	switch {
 	case r.Stop:
+	case r.Restore != nil && r.Restore.Token != last.Token && r.Restore.Token == was.token && was.err != nil: // it was refused
+		seen.Operation = &cluster.Operation{Restore: was.token, State: v1alpha1.OperationFailed, Description: was.err.Error(), Err: was.err, Began: was.at, Ended: was.at}
 	case last.isPending():
 		op := &cluster.Operation{Restore: last.Token, State: v1alpha1.OperationProcessing, Description: "Restoring the snapshot", Began: last.Began}
-		if load.failed != nil {
-			op.Description = fmt.Sprintf("The snapshot cannot be restored, and Keelson retries: %v", load.failed)
+		if was.err != nil && was.token == last.Token {
+			op.Description = fmt.Sprintf("The snapshot cannot be restored, and Keelson retries: %v", was.err)
 		}
-		seen.Operation, seen.Applied, seen.Attended, seen.Poll = op, false, seen.Attended && load.runs, poll
-	case r.Restore != nil && load.refused != nil && load.token == r.Restore.Token:
-		seen.Operation = &cluster.Operation{Restore: load.token, State: v1alpha1.OperationFailed, Description: load.refused.Error(), Err: load.refused, Began: load.at, Ended: load.at}
+		seen.Operation, seen.Applied, seen.Attended, seen.Poll = op, false, seen.Attended && was.runs, poll
 	}
 	return nil
 }

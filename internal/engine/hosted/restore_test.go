@@ -72,6 +72,12 @@ func TestRestoreIsDoneOnce(t *testing.T) {
 		}
 		f.request.Restore = nil
 	}
+	f.addSnapshot("another", f.request.UID, etcdfile.New(t, "key"))
+	f.request.Restore = &cluster.Restore{Token: "second", Name: "another", UID: "another"}
+	pending = f.apply()
+	if seen := f.observe(); seen.Operation.Restore != "second" || *pending.deployment.Spec.Replicas != 0 {
+		t.Errorf("a restore from another snapshot is observed as %+v", seen)
+	}
 	last, err := pending.restored()
 	if err != nil {
 		t.Fatal(err)
@@ -80,11 +86,10 @@ func TestRestoreIsDoneOnce(t *testing.T) {
 	if err := f.engine.record(t.Context(), placeOf(f.request), last); err != nil {
 		t.Fatal(err)
 	}
-	f.request.Restore = &cluster.Restore{Token: "first", Name: "before", UID: "before"}
 	if replicas := *f.apply().deployment.Spec.Replicas; replicas != 3 {
 		t.Errorf("%d API servers run after the restore", replicas)
 	}
-	if seen := f.observe(); seen.Restored != "first" || !seen.Attended || seen.Poll != poll { // its Pods are awaited
+	if seen := f.observe(); seen.Restored != "second" || !seen.Attended || seen.Poll != poll { // its Pods are awaited
 		t.Errorf("after the restore it is observed as %+v", seen)
 	}
 }

@@ -89,11 +89,16 @@ func administrator(token string) pki.User {
 }
 
 // rotation returns the last rotation.
-func (d data) rotation() (last rotation, err error) {
-	if content, found := d[rotationKey]; found {
-		err = json.Unmarshal(content, &last)
+func (d data) rotation() (rotation, error) { return decode[rotation](d, rotationKey) }
+
+// decode returns a record in the Secret; the zero value if there is none.
+func decode[T any](d data, key string) (record T, err error) {
+	if content, found := d[key]; found {
+		if err = json.Unmarshal(content, &record); err != nil {
+			err = fmt.Errorf("its key %q: %w", key, err)
+		}
 	}
-	return last, err
+	return record, err
 }
 
 // rotate returns the last rotation, or a new one if it is requested.
@@ -153,7 +158,7 @@ func (p place) newSecret(existing *corev1.Secret, wanted desire, address string,
 	}
 	last, err := made.rotation()
 	if err != nil {
-		return nil, fmt.Errorf("its key %q: %w", rotationKey, err)
+		return nil, err
 	}
 	last = rotate(last, wanted, now)
 	if made[rotationKey], err = json.Marshal(last); err != nil {

@@ -45,12 +45,9 @@ func (e *Engine) checkSnapshot(r cluster.Request, wanted desire, was *applied) (
 	if r.Snapshot.Err != nil {
 		return nil, r.Snapshot.Err
 	}
-	found, err := e.opts.Snapshots.Read(r.Snapshot.UID)
+	found, err := e.opts.Snapshots.Require(r.Snapshot.UID, r.Spec.From.Snapshot)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", cluster.ErrSnapshot, err)
-	}
-	if found == nil {
-		return nil, fmt.Errorf("%w: this host has no files of the ClusterSnapshot %s", cluster.ErrSnapshot, r.Spec.From.Snapshot)
+		return nil, err
 	}
 	if err := cluster.CheckUpgrade(found.Version, wanted.version); err != nil {
 		return nil, fmt.Errorf("the ClusterSnapshot %s: %w", r.Spec.From.Snapshot, err)

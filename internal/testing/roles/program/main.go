@@ -1,4 +1,4 @@
-// Command program is keelson with the roles of its processes only: a shim, a sandbox, and a switch.
+// Command program is keelson with the roles of its processes only: a shim, a sandbox, a switch, and a reader of snapshots.
 package main
 
 import (
