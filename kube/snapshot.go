@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -11,12 +12,16 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // etcdSnapshot writes a snapshot of a running etcd to its standard output: etcdctl writes files only, and there may be no room for one
@@ -34,9 +39,42 @@ func etcdSnapshot() {
 
 // etcdLoad replaces the objects in a running etcd by those in its standard input.
 func etcdLoad() {
-	withEtcd(func(ctx context.Context, client *clientv3.Client) error {
-		return loadObjects(ctx, client, bufio.NewReader(os.Stdin))
+	adapt := func(_, value string) (string, bool) { return value, true }
+	flag.BoolFunc("foreign", "the objects are of another cluster: omit its nodes, and the tokens that it has signed", func(string) error {
+		adapt = adaptForeign
+		return nil
 	})
+	withEtcd(func(ctx context.Context, client *clientv3.Client) error {
+		return loadObjects(ctx, client, bufio.NewReader(os.Stdin), adapt)
+	})
+}
+
+// foreignKeys begin the keys of objects that belong to the nodes, the API servers and the credentials of a cluster.
+var foreignKeys = []string{
+	"/registry/minions/", "/registry/csinodes/", "/registry/leases/kube-node-lease/", "/registry/leases/kube-system/apiserver-",
+	"/registry/certificatesigningrequests/",
+}
+
+// adaptForeign returns an object of another cluster without its token; false if it is to be omitted. kube-controller-manager fills in a new
+// token, and would take the nodes for ones that do not respond.
+func adaptForeign(key, value string) (adapted string, keep bool) {
+	if slices.ContainsFunc(foreignKeys, func(prefix string) bool { return strings.HasPrefix(key, prefix) }) {
+		return "", false
+	}
+	if !strings.HasPrefix(key, "/registry/secrets/") {
+		return value, true
+	}
+	object, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(value), nil, nil)
+	secret, isSecret := object.(*corev1.Secret)
+	if err != nil || !isSecret || secret.Type != corev1.SecretTypeServiceAccountToken {
+		return value, true
+	}
+	delete(secret.Data, corev1.ServiceAccountTokenKey)
+	var encoded bytes.Buffer
+	if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(secret, &encoded); err != nil {
+		return value, true
+	}
+	return encoded.String(), true
 }
 
 // connectTimeout limits the time to connect to etcd.
@@ -64,11 +102,14 @@ func withEtcd(do func(context.Context, *clientv3.Client) error) {
 
 // connect returns a client of an etcd that answers. Without that, the client would try to connect forever.
 func connect(ctx context.Context, endpoint string, files transport.TLSInfo) (*clientv3.Client, error) {
-	tls, err := files.ClientConfig()
-	if err != nil {
-		return nil, err
+	config := clientv3.Config{Endpoints: []string{endpoint}, Context: ctx}
+	if files.TrustedCAFile != "" {
+		var err error
+		if config.TLS, err = files.ClientConfig(); err != nil {
+			return nil, err
+		}
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, TLS: tls, Context: ctx})
+	client, err := clientv3.New(config)
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +152,9 @@ func (l loader) do(ctx context.Context, ops ...clientv3.Op) (revision int64, err
 }
 
 // loadObjects replaces all objects in etcd by those of a stream: for each the lengths of key and value as varints, each followed by its
-// bytes, and a zero at the end. No API server may run meanwhile. If it fails, it has to be repeated: some objects are missing.
-func loadObjects(ctx context.Context, client *clientv3.Client, from *bufio.Reader) error {
+// bytes, and a zero at the end. The function adapts each, or omits it. No API server may run meanwhile. If it fails, it has to be repeated:
+// some objects are missing.
+func loadObjects(ctx context.Context, client *clientv3.Client, from *bufio.Reader, adapt func(key, value string) (string, bool)) error {
 	l := loader{client, rand.Text()}
 	if _, err := client.Put(ctx, loaderKey, l.id); err != nil {
 		return err
@@ -126,10 +168,10 @@ func loadObjects(ctx context.Context, client *clientv3.Client, from *bufio.Reade
 		return err
 	}
 	var puts []clientv3.Op
-	bytes := 0
+	size := 0
 	put := func() error {
 		_, err := l.do(ctx, puts...)
-		puts, bytes = nil, 0
+		puts, size = nil, 0
 		return err
 	}
 	for {
@@ -148,12 +190,16 @@ func loadObjects(ctx context.Context, client *clientv3.Client, from *bufio.Reade
 		if !strings.HasPrefix(key, objectsPrefix) {
 			return fmt.Errorf("the key %q is not one of an object", key)
 		}
-		if len(puts) == maxPuts || bytes+len(key)+len(value) > maxBytes && len(puts) > 0 {
+		value, keep := adapt(key, value)
+		if !keep {
+			continue
+		}
+		if len(puts) == maxPuts || size+len(key)+len(value) > maxBytes && len(puts) > 0 {
 			if err := put(); err != nil {
 				return err
 			}
 		}
-		puts, bytes = append(puts, clientv3.OpPut(key, value)), bytes+len(key)+len(value)
+		puts, size = append(puts, clientv3.OpPut(key, value)), size+len(key)+len(value)
 	}
 }
 

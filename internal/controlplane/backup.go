@@ -95,7 +95,7 @@ func Restore(ctx context.Context, path, binary string) error {
 	if _, err := os.Stat(snapshot); errors.Is(err, fs.ErrNotExist) {
 		return nil // etcd did not run when it was saved
 	}
-	if err := restoreEtcd(ctx, binary, path, snapshot, dir.etcdData()); err != nil {
+	if err := restoreEtcd(ctx, binary, path, snapshot, dir.etcdData(), revisionBump); err != nil {
 		return err
 	}
 	return os.Remove(snapshot)

@@ -306,10 +306,10 @@ func (cp *ControlPlane) startAPI(ctx context.Context) error {
 	if err := etcd.awaitReady(ctx); err != nil {
 		return err
 	}
-	etcdDone()
-	if err := cp.removeForeignNodes(ctx); err != nil {
+	if err := cp.loadFork(ctx); err != nil {
 		return err
 	}
+	etcdDone()
 	if etcd.absent && !cp.opts.APIOnly && cp.opts.Nodes > 0 {
 		// kwok will need them, and kube-apiserver leaves a processor free. If it fails, kwok's start returns the error.
 		cp.wg.Go(func() { _, _ = cp.kwokStages() })

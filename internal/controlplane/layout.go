@@ -59,7 +59,7 @@ type state struct {
 	RealNodes int               `json:"realNodes,omitempty"` // so many have been started, and their Nodes may be in the API
 	Services  string            `json:"services,omitempty"`  // the networks of Services, separated by a comma: IPv4 and, if there is one, IPv6; empty for the usual one
 	Rotation  rotation          `json:"rotation,omitzero"`   // of client certificates
-	Fork      string            `json:"fork,omitempty"`      // what is left to do after Fork; see forkData
+	Fork      string            `json:"fork,omitempty"`      // file of the snapshot whose objects etcd does not have yet; see Fork
 	Commands  map[string]string `json:"commands"`            // component to a hash of the command line it was started with
 }
 

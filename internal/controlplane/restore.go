@@ -21,7 +21,8 @@ import (
 // both take effect at once.
 const restoredName = "restored"
 
-// restoreName begins the names of folders in which RestoreInPlace restores a snapshot, as forkName does for Fork.
+// restoreName begins the names of folders in which RestoreInPlace restores a snapshot. Each attempt has its own, because etcdutl
+// of a program that was killed may still write to the one before.
 const restoreName = "restore-"
 
 // InPlace describes a restore in place.
@@ -66,7 +67,7 @@ func RestoreInPlace(ctx context.Context, path string, r InPlace) error {
 
 // prepare restores the snapshot into a folder.
 func (r InPlace) prepare(ctx context.Context, dir, place string) error {
-	if err := restoreEtcdAt(ctx, r.Binary, dir, r.File, place, laterRevision(r.Revision, time.Now())); err != nil {
+	if err := restoreEtcd(ctx, r.Binary, dir, r.File, place, laterRevision(r.Revision, time.Now())); err != nil {
 		return err
 	}
 	return atomicfile.Write(filepath.Join(place, "member", restoredName), []byte(r.Token), atomicfile.Durable)

@@ -1,25 +1,19 @@
 package controlplane
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 
-	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/process"
 	"github.com/keelson-dev/keelson/internal/snapshotfile"
 )
@@ -86,73 +80,48 @@ func etcdRuns(dir layout) (bool, error) {
 	}), err
 }
 
-// The progress of a fork, in state.Fork. The zero value means that there is nothing to do.
-const (
-	// forkData: etcd has objects of the nodes of the other cluster. kube-apiserver must not start.
-	forkData = "data"
-	// forkTokens: Secrets have tokens that the other cluster has signed.
-	forkTokens = "tokens"
-)
-
-// forkName begins the names of folders in which Fork restores a snapshot. Each attempt has its own, because etcdutl of a program that
-// was killed may still write to the one before.
-const forkName = "fork-"
-
-// Fork makes a new data directory with the objects of a snapshot, unless it has data already. Start then gives it certificates and
-// keys of its own, and removes what belongs to the nodes of the other cluster. A Fork that was killed may be repeated.
-func Fork(ctx context.Context, path, binary, file string, of Snapshot) error {
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return err
-	}
-	dir := layout(abs)
+// Fork prepares a new data directory for the objects of a snapshot of another control plane, unless it has data already. Start then gives
+// it certificates and keys of its own, and brings the objects into etcd, for which it needs the file. A Fork that was killed may be
+// repeated.
+func Fork(path, file string, of Snapshot) error {
+	dir := layout(path)
 	if _, err := os.Stat(filepath.Join(dir.etcdData(), "member")); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	if err := dir.create(); err != nil {
 		return err
 	}
-	before, err := filepath.Glob(dir.path(forkName + "*"))
-	if err != nil {
-		return err
-	}
-	for _, place := range before { // left by a Fork that was killed
-		if err := os.RemoveAll(place); err != nil {
-			return err
-		}
-	}
-	place, err := os.MkdirTemp(abs, forkName)
-	if err != nil {
-		return err
-	}
-	if err := restoreEtcd(ctx, binary, abs, file, place); err != nil {
-		return err
-	}
 	s, err := loadState(dir)
 	if err != nil {
 		return err
 	}
-	// Before the data, so that the data is never used as it is.
-	s.Services, s.Fork = of.Services, forkData
-	if err := saveState(dir, s); err != nil {
-		return err
-	}
-	if err := os.Remove(dir.etcdData()); err != nil { // it is empty
-		return err
-	}
-	if err := os.Rename(place, dir.etcdData()); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(abs)
+	s.Services, s.Fork = cmp.Or(of.Services, serviceNetwork), file
+	return saveState(dir, s)
 }
 
-// restoreEtcd restores a snapshot of etcd into a new directory. It verifies the hash of the snapshot.
-func restoreEtcd(ctx context.Context, binary, workDir, snapshot, to string) error {
-	return restoreEtcdAt(ctx, binary, workDir, snapshot, to, revisionBump)
+// loadFork brings the objects of a snapshot into the etcd of a fork, before kube-apiserver starts. It omits what belongs to the nodes of the
+// other cluster, and its tokens, which the API of the fork rejects.
+func (cp *ControlPlane) loadFork(ctx context.Context) error {
+	cp.mu.Lock()
+	file := cp.state.Fork
+	cp.mu.Unlock()
+	if file == "" {
+		return nil
+	}
+	err := snapshotfile.ReadObjects(ctx, file, func(objects io.Reader) error {
+		return runToolWith(ctx, cp.opts.Binary, cp.dir.sockets(), objects, "etcd-load", "--endpoint=unix://"+etcdSocket, "--foreign")
+	})
+	if err != nil {
+		return fmt.Errorf("load the objects of the snapshot: %w", err)
+	}
+	cp.mu.Lock()
+	defer cp.mu.Unlock()
+	cp.state.Fork = ""
+	return saveState(cp.dir, cp.state)
 }
 
-// restoreEtcdAt is restoreEtcd with a number that is added to the revision.
-func restoreEtcdAt(ctx context.Context, binary, workDir, snapshot, to, bump string) error {
+// restoreEtcd restores a snapshot of etcd into a new directory, and adds a number to its revision. It verifies the hash of the snapshot.
+func restoreEtcd(ctx context.Context, binary, workDir, snapshot, to, bump string) error {
 	err := runTool(ctx, binary, workDir, "etcdutl", "snapshot", "restore", snapshot, "--data-dir="+to,
 		"--name="+memberName, "--initial-cluster="+initialCluster, "--initial-advertise-peer-urls=unix://"+peerSocket,
 		"--bump-revision="+bump, "--mark-compacted")
@@ -160,70 +129,4 @@ func restoreEtcdAt(ctx context.Context, binary, workDir, snapshot, to, bump stri
 		return fmt.Errorf("restore etcd's data: %w", err)
 	}
 	return closeFiles(to)
-}
-
-// foreignKeys are the prefixes of keys in etcd of objects that belong to the nodes and the credentials of the other cluster.
-var foreignKeys = []string{
-	"/registry/minions/", "/registry/csinodes/", "/registry/leases/kube-node-lease/", "/registry/leases/kube-system/apiserver-",
-	"/registry/certificatesigningrequests/",
-}
-
-// removeForeignNodes deletes what belongs to the nodes of the other cluster from the etcd of a fork, before kube-apiserver starts:
-// controllers would take the nodes for ones that do not respond.
-func (cp *ControlPlane) removeForeignNodes(ctx context.Context) error {
-	if !cp.forkIs(forkData) {
-		return nil
-	}
-	// A transaction without conditions, so that one command is enough: no compares, deletions, nothing otherwise.
-	var transaction strings.Builder
-	transaction.WriteString("\n")
-	for _, prefix := range foreignKeys {
-		fmt.Fprintf(&transaction, "del --prefix %s\n", prefix)
-	}
-	transaction.WriteString("\n\n")
-	_, err := toolOutput(ctx, cp.opts.Binary, cp.dir.sockets(), []byte(transaction.String()), "etcdctl", "--endpoints=unix://"+etcdSocket, "txn")
-	if err != nil {
-		return fmt.Errorf("remove the nodes of the other cluster: %w", err)
-	}
-	return cp.recordFork(forkTokens)
-}
-
-// removeForeignTokens deletes the tokens in Secrets of a fork, which its API rejects. kube-controller-manager fills in new ones.
-func (cp *ControlPlane) removeForeignTokens(ctx context.Context, client kubernetes.Interface) error {
-	if !cp.forkIs(forkTokens) {
-		return nil
-	}
-	secrets, err := client.CoreV1().Secrets(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "type=" + string(corev1.SecretTypeServiceAccountToken)})
-	if err != nil {
-		return err
-	}
-	patch := []byte(`{"data":{"token":null}}`)
-	for _, secret := range secrets.Items {
-		_, err := client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return cp.recordFork("")
-}
-
-func (cp *ControlPlane) forkIs(progress string) bool {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	return cp.state.Fork == progress
-}
-
-// recordFork records the progress of a fork.
-func (cp *ControlPlane) recordFork(progress string) error {
-	cp.mu.Lock()
-	defer cp.mu.Unlock()
-	cp.state.Fork = progress
-	return saveState(cp.dir, cp.state)
-}
-
-// toolOutput runs keelson-kube with an input, and returns its output.
-func toolOutput(ctx context.Context, binary, workDir string, input []byte, args ...string) ([]byte, error) {
-	var output bytes.Buffer
-	err := runToolWith(ctx, binary, workDir, bytes.NewReader(input), &output, args...)
-	return output.Bytes(), err
 }

@@ -177,14 +177,14 @@ func etcdctl(ctx context.Context, binary string, dir layout, args ...string) err
 
 // runTool runs keelson-kube until it ends. The error includes the end of its output.
 func runTool(ctx context.Context, binary, workDir string, args ...string) error {
-	return runToolWith(ctx, binary, workDir, nil, nil, args...)
+	return runToolWith(ctx, binary, workDir, nil, args...)
 }
 
-// runToolWith runs keelson-kube with a standard input and output; nil means none.
-func runToolWith(ctx context.Context, binary, workDir string, in io.Reader, out io.Writer, args ...string) error {
+// runToolWith runs keelson-kube with a standard input; nil means none.
+func runToolWith(ctx context.Context, binary, workDir string, in io.Reader, args ...string) error {
 	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir, cmd.Env = workDir, componentEnv(os.Environ())
-	cmd.Stdin, cmd.Stdout = in, out
+	cmd.Stdin = in
 	var words bytes.Buffer
 	cmd.Stderr = &words
 	if err := cmd.Run(); err != nil {

@@ -31,10 +31,22 @@ func Inspect(ctx context.Context, path string) (revision int64, err error) {
 	return strconv.ParseInt(output.String(), 10, 64)
 }
 
-// WriteObjects writes all objects in a snapshot as keelson-kube etcd-load reads them. What has a lease, such as events, would have expired
-// soon, and is left out.
-func WriteObjects(ctx context.Context, path string, to io.Writer) error {
-	return run(ctx, verbObjects, path, to)
+// ReadObjects calls a function with a stream of all objects in a snapshot, as keelson-kube etcd-load reads them, and returns why one of both
+// has failed. What has a lease, such as events, would have expired soon, and is left out.
+func ReadObjects(ctx context.Context, path string, read func(io.Reader) error) error {
+	objects, send := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := run(ctx, verbObjects, path, send)
+		send.CloseWithError(err)
+		sent <- err
+	}()
+	err := read(objects)
+	_ = objects.Close() // which ends the function above
+	if cause := <-sent; cause != nil && !errors.Is(cause, io.ErrClosedPipe) {
+		return cause
+	}
+	return err
 }
 
 // Limits of the process that reads a database.

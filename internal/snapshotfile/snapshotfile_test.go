@@ -59,7 +59,7 @@ func newSnapshotFile(t *testing.T, content []byte) (path string) {
 	return path
 }
 
-func TestWriteObjects(t *testing.T) {
+func TestReadObjects(t *testing.T) {
 	path := newSnapshotFile(t, etcdfile.New(t, "key",
 		etcdfile.Write{Revision: 2, Key: "/registry/kept", Value: "old"},
 		etcdfile.Write{Revision: 3, Key: "/registry/deleted", Value: "value"},
@@ -71,7 +71,10 @@ func TestWriteObjects(t *testing.T) {
 		etcdfile.Write{Revision: 9, Key: "/registry/again", Value: strings.Repeat("long", 1000)},
 	))
 	var stream bytes.Buffer
-	if err := snapshotfile.WriteObjects(t.Context(), path, &stream); err != nil {
+	if err := snapshotfile.ReadObjects(t.Context(), path, func(objects io.Reader) error {
+		_, err := stream.ReadFrom(objects)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	got, from := map[string]string{}, bufio.NewReader(&stream)

@@ -41,6 +41,27 @@ func (d Dir) Require(uid types.UID, name string) (*Record, error) {
 	return found, nil
 }
 
+// ForNew returns the record of the snapshot of which a new cluster with a Kubernetes version is made. The error is a cluster.ErrSnapshot or
+// ErrVersion.
+func (d Dir) ForNew(r cluster.Request, version string) (*Record, error) {
+	if r.Snapshot.Err != nil {
+		return nil, r.Snapshot.Err
+	}
+	of, err := d.Require(r.Snapshot.UID, r.Spec.From.Snapshot)
+	if err != nil {
+		return nil, err
+	}
+	return of, of.checkVersion(r.Spec.From.Snapshot, version)
+}
+
+// checkVersion returns an ErrVersion if a cluster with a Kubernetes version cannot have the objects of the snapshot.
+func (of *Record) checkVersion(name, version string) error {
+	if err := cluster.CheckUpgrade(of.Version, version); err != nil {
+		return fmt.Errorf("the ClusterSnapshot %s: %w", name, err)
+	}
+	return nil
+}
+
 // ForRestore returns the record of a snapshot, unless a cluster with a UID and a Kubernetes version cannot be restored from it. The error is
 // a cluster.ErrSnapshot or ErrVersion.
 func (d Dir) ForRestore(r *cluster.Restore, uid types.UID, version string) (*Record, error) {
@@ -51,10 +72,7 @@ func (d Dir) ForRestore(r *cluster.Restore, uid types.UID, version string) (*Rec
 	if of.ClusterUID != uid {
 		return nil, fmt.Errorf("%w: the ClusterSnapshot %s is of another Cluster: create a new Cluster of it with spec.from", cluster.ErrSnapshot, r.Name)
 	}
-	if err := cluster.CheckUpgrade(of.Version, version); err != nil {
-		return nil, fmt.Errorf("the ClusterSnapshot %s: %w", r.Name, err)
-	}
-	return of, nil
+	return of, of.checkVersion(r.Name, version)
 }
 
 // Store takes snapshots of the clusters of its engines into a Dir. It implements snapshot.Store and store.Files.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -28,7 +29,9 @@ type desire struct {
 	// certSANs are additional names in the certificate of the API, flags additional flags of kube-apiserver.
 	certSANs, flags []string
 	storage         v1alpha1.HostedStorage
-	users           []pki.User
+	// services are the networks of Services, separated by a comma.
+	services string
+	users    []pki.User
 	// rotation requests new credentials for the administrator if it differs from that of the last rotation; empty requests nothing.
 	rotation string
 }
@@ -52,7 +55,7 @@ func NewRule() cluster.Rule {
 			field string
 			isSet bool
 		}{
-			{"spec.nodes", spec.Nodes != nil}, {"spec.idle", spec.Idle != nil}, {"spec.from", spec.From != nil},
+			{"spec.nodes", spec.Nodes != nil}, {"spec.idle", spec.Idle != nil},
 			{"spec.apiServer.address", spec.APIServer != nil && spec.APIServer.Address != ""}, {"spec.apiServer.port", spec.APIServer != nil && spec.APIServer.Port != 0},
 		} {
 			if unsupported.isSet {
@@ -88,6 +91,16 @@ func (e *Engine) newDesire(r cluster.Request) (desire, error) {
 		d.certSANs, d.flags = api.CertSANs, controlplane.Flags(api.ExtraArgs)
 	}
 	return d, nil
+}
+
+// firstService returns the address of the Service kubernetes; empty if the networks of Services are damaged.
+func (d desire) firstService() string {
+	network, _, _ := strings.Cut(d.services, ",")
+	prefix, err := netip.ParsePrefix(network)
+	if err != nil {
+		return ""
+	}
+	return prefix.Addr().Next().String()
 }
 
 // imageOf returns the image of a version, by default of the newest one.

@@ -168,9 +168,13 @@ func (e *Engine) Apply(ctx context.Context, r cluster.Request) error {
 		}
 	}
 	last, err := found.restored()
+	if found.secret == nil && r.Spec.From != nil {
+		last, err = e.fork(ctx, r, wanted)
+	}
 	if err != nil {
 		return err
 	}
+	wanted.services = last.services()
 	restoring, err := e.nextRestore(ctx, last, r, wanted)
 	if err != nil {
 		e.refuse(r, err)

@@ -343,7 +343,6 @@ func TestRule(t *testing.T) {
 		"":                       func(*v1alpha1.ClusterSpec) {},
 		"spec.nodes":             func(s *v1alpha1.ClusterSpec) { s.Nodes = &v1alpha1.ClusterNodes{} },
 		"spec.idle":              func(s *v1alpha1.ClusterSpec) { s.Idle = &v1alpha1.ClusterIdle{} },
-		"spec.from":              func(s *v1alpha1.ClusterSpec) { s.From = &v1alpha1.ClusterSource{} },
 		"spec.apiServer.address": func(s *v1alpha1.ClusterSpec) { s.APIServer = &v1alpha1.APIServer{Address: "10.0.0.1"} },
 		"spec.apiServer.port":    func(s *v1alpha1.ClusterSpec) { s.APIServer = &v1alpha1.APIServer{Port: 6443} },
 		"spec.apiServer.extraArgs": func(s *v1alpha1.ClusterSpec) {

@@ -10,6 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+
 	"github.com/keelson-dev/keelson/internal/snapshotfile"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/etcdfile"
@@ -55,8 +60,8 @@ func (e *etcd) ctl(args ...string) string {
 }
 
 // load returns a process that replaces the objects.
-func (e *etcd) load(objects io.Reader) *exec.Cmd {
-	load := exec.CommandContext(e.Context(), e.binary, "etcd-load", "--endpoint="+e.url)
+func (e *etcd) load(objects io.Reader, flags ...string) *exec.Cmd {
+	load := exec.CommandContext(e.Context(), e.binary, append([]string{"etcd-load", "--endpoint=" + e.url}, flags...)...)
 	load.Stdin = objects
 	return load
 }
@@ -69,7 +74,10 @@ func objectsOf(t *testing.T, writes ...etcdfile.Write) []byte {
 		t.Fatal(err)
 	}
 	var objects bytes.Buffer
-	if err := snapshotfile.WriteObjects(t.Context(), path, &objects); err != nil {
+	if err := snapshotfile.ReadObjects(t.Context(), path, func(stream io.Reader) error {
+		_, err := objects.ReadFrom(stream)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	return objects.Bytes()
@@ -130,5 +138,41 @@ func TestOneLoads(t *testing.T) {
 	}
 	if got := e.ctl("get", "--prefix", "/registry/", "--keys-only"); got != "/registry/new" {
 		t.Errorf("etcd has the objects %q", got)
+	}
+}
+
+// The objects of another cluster come without its nodes and the tokens that it has signed.
+func TestLoadForeignObjects(t *testing.T) {
+	e := startEtcd(t)
+	encode := func(kind corev1.SecretType) string {
+		secret := &corev1.Secret{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "s"}, Type: kind,
+			Data: map[string][]byte{"token": []byte("signed"), "namespace": []byte("default")},
+		}
+		var encoded bytes.Buffer
+		if err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(secret, &encoded); err != nil {
+			t.Fatal(err)
+		}
+		return encoded.String()
+	}
+	own := encode(corev1.SecretTypeOpaque)
+	objects := objectsOf(t,
+		etcdfile.Write{Revision: 2, Key: "/registry/minions/node-0", Value: "node"},
+		etcdfile.Write{Revision: 3, Key: "/registry/leases/kube-node-lease/node-0", Value: "lease"},
+		etcdfile.Write{Revision: 4, Key: "/registry/secrets/default/own", Value: own},
+		etcdfile.Write{Revision: 5, Key: "/registry/secrets/default/unknown", Value: "encrypted"},
+		etcdfile.Write{Revision: 6, Key: "/registry/secrets/default/token", Value: encode(corev1.SecretTypeServiceAccountToken)},
+	)
+	if output, err := e.load(bytes.NewReader(objects), "--foreign").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, output)
+	}
+	if got := strings.Fields(e.ctl("get", "--prefix", "/registry/", "--keys-only")); len(got) != 3 {
+		t.Errorf("etcd has %q", got)
+	}
+	if e.ctl("get", "/registry/secrets/default/own", "--print-value-only") != strings.TrimSpace(own) || e.ctl("get", "/registry/secrets/default/unknown", "--print-value-only") != "encrypted" {
+		t.Error("other Secrets are changed")
+	}
+	if token := e.ctl("get", "/registry/secrets/default/token", "--print-value-only"); strings.Contains(token, "signed") || !strings.Contains(token, "namespace") {
+		t.Errorf("the Secret of the token is %q", token)
 	}
 }

@@ -150,14 +150,14 @@ func (p place) deployment(wanted desire) *appsv1.Deployment {
 	flags := append([]string{
 		"--etcd-servers=" + strings.Join(endpoints, ","), "--etcd-cafile=" + inPod("etcd-ca.crt"), "--etcd-certfile=" + inPod("etcd-client.crt"), "--etcd-keyfile=" + inPod("etcd-client.key"),
 		"--secure-port=" + strconv.Itoa(apiPort), "--advertise-address=$(POD_IP)", "--authentication-config=" + inPod(authenticationKey),
-	}, controlplane.APIServerFlags(inPod, clientsKey, serviceNetwork)...)
+	}, controlplane.APIServerFlags(inPod, clientsKey, wanted.services)...)
 	api := newContainer(cluster.ComponentAPIServer, wanted.image, resources("200m", "256Mi", "2Gi"), append(flags, wanted.flags...)...)
 	api.Env = []corev1.EnvVar{fieldVariable("POD_IP", "status.podIP")}
 	api.Ports = []corev1.ContainerPort{{Name: "https", ContainerPort: apiPort, Protocol: corev1.ProtocolTCP}}
 	api.ReadinessProbe = newProbe("/readyz", apiPort, corev1.URISchemeHTTPS)
 	api.LivenessProbe = patient(newProbe("/livez", apiPort, corev1.URISchemeHTTPS))
 	elect := "--leader-elect=" + strconv.FormatBool(wanted.replicas > 1)
-	managerFlags := append(controlplane.ClientFlags(inPod(controllerManager+".kubeconfig")), controlplane.ControllerManagerFlags(inPod, "ca", serviceNetwork)...)
+	managerFlags := append(controlplane.ClientFlags(inPod(controllerManager+".kubeconfig")), controlplane.ControllerManagerFlags(inPod, "ca", wanted.services)...)
 	manager := newContainer(controllerManager, wanted.image, resources("50m", "64Mi", "1Gi"), append(managerFlags, elect, "--secure-port=0", "--flex-volume-plugin-dir=/tmp/flexvolume")...)
 	assigner := newContainer(scheduler, wanted.image, resources("20m", "64Mi", "1Gi"), append(controlplane.ClientFlags(inPod(scheduler+".kubeconfig")), elect, "--secure-port=0")...)
 	mounted := []string{

@@ -90,6 +90,11 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 		}
 		return seen, nil
 	}
+	last, err := now.restored()
+	if err != nil {
+		return seen, err
+	}
+	wanted.services = last.services()
 	hash, config, err := wanted.describe(now.secret.Data[hashKey])
 	if err != nil {
 		return seen, err
@@ -115,9 +120,7 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	if o := seen.Operation; o != nil && o.State == v1alpha1.OperationProcessing || r.Stop && !seen.Stopped || !r.Stop && !seen.Running {
 		seen.Poll = poll
 	}
-	if err := e.observeRestore(r, now, &seen); err != nil {
-		return seen, err
-	}
+	e.observeRestore(r, last, &seen)
 	if now.service == nil {
 		return seen, nil
 	}

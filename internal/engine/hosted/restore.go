@@ -1,9 +1,9 @@
 package hosted
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -19,32 +19,40 @@ import (
 )
 
 // A restore replaces the objects in the running etcd, while there is no API server. It is recorded in the Secret before anything changes, and
-// as done afterwards. In between nothing ends it but a restore from another snapshot: some objects may be missing.
+// as done afterwards. In between nothing ends it but a restore from another snapshot: some objects may be missing. A cluster of spec.from is
+// restored from the snapshot of another one before its first API server starts.
 
 // restoreKey is the key of the Secret with the last restore.
 const restoreKey = "restore.json"
 
 // restore is the last restore of a cluster; the zero value if there was none.
 type restore struct {
-	// Token, Name and UID are those of the cluster.Restore.
+	// Token, Name and UID are those of the cluster.Restore. With spec.from there is no token.
 	Token string    `json:"token,omitempty"`
 	Name  string    `json:"name,omitempty"`
 	UID   types.UID `json:"uid,omitempty"`
+	// Foreign is true if the snapshot is of another cluster.
+	Foreign bool `json:"foreign,omitempty"`
+	// Services are the networks of Services, in which the objects have addresses, separated by a comma; empty for serviceNetwork.
+	Services string `json:"services,omitempty"`
 	// Began is when it was recorded.
 	Began time.Time `json:"began,omitzero"`
 	// Done is true when all objects are replaced.
 	Done bool `json:"done,omitempty"`
 }
 
+// services are the networks of Services.
+func (r restore) services() string { return cmp.Or(r.Services, serviceNetwork) }
+
 // isPending reports whether the objects are to be replaced.
-func (r restore) isPending() bool { return r.Token != "" && !r.Done }
+func (r restore) isPending() bool { return r.UID != "" && !r.Done }
 
 // restore returns the last restore.
 func (d data) restore() (restore, error) { return decode[restore](d, restoreKey) }
 
 // setRestore sets the last restore.
 func (d data) setRestore(last restore) (err error) {
-	if last.Token != "" {
+	if last.UID != "" {
 		d[restoreKey], err = json.Marshal(last)
 	}
 	return err
@@ -58,6 +66,24 @@ func (f found) restored() (restore, error) {
 	return data(f.secret.Data).restore()
 }
 
+// fork returns the restore of a new cluster of spec.from.
+func (e *Engine) fork(ctx context.Context, r cluster.Request, wanted desire) (restore, error) {
+	of, err := e.opts.Snapshots.ForNew(r, wanted.spec.Version)
+	if err != nil {
+		return restore{}, err
+	}
+	next := restore{Name: r.Spec.From.Snapshot, UID: r.Snapshot.UID, Foreign: true, Services: of.Services, Began: e.opts.Clock.Now().UTC()}
+	return next, e.inspect(ctx, next.Name, next.UID)
+}
+
+// inspect returns an error if the snapshot is damaged.
+func (e *Engine) inspect(ctx context.Context, name string, uid types.UID) error {
+	if _, err := snapshotfile.Inspect(ctx, e.opts.Snapshots.File(uid)); err != nil {
+		return fmt.Errorf("%w: the ClusterSnapshot %s: %w", cluster.ErrSnapshot, name, err)
+	}
+	return nil
+}
+
 // nextRestore returns the last restore, or a new one if the request has one. It checks the snapshot before anything is changed.
 func (e *Engine) nextRestore(ctx context.Context, last restore, r cluster.Request, wanted desire) (restore, error) {
 	if r.Restore == nil || r.Restore.Token == last.Token {
@@ -66,10 +92,10 @@ func (e *Engine) nextRestore(ctx context.Context, last restore, r cluster.Reques
 	if _, err := e.opts.Snapshots.ForRestore(r.Restore, r.UID, wanted.spec.Version); err != nil {
 		return last, err
 	}
-	if _, err := snapshotfile.Inspect(ctx, e.opts.Snapshots.File(r.Restore.UID)); err != nil {
-		return last, fmt.Errorf("%w: the ClusterSnapshot %s: %w", cluster.ErrSnapshot, r.Restore.Name, err)
+	if err := e.inspect(ctx, r.Restore.Name, r.Restore.UID); err != nil {
+		return last, err
 	}
-	return restore{Token: r.Restore.Token, Name: r.Restore.Name, UID: r.Restore.UID, Began: e.opts.Clock.Now().UTC()}, nil
+	return restore{Token: r.Restore.Token, Name: r.Restore.Name, UID: r.Restore.UID, Services: last.Services, Began: e.opts.Clock.Now().UTC()}, nil
 }
 
 // attempt is the last attempt of this manager to begin a restore, or to replace the objects.
@@ -133,18 +159,13 @@ func (e *Engine) load(ctx context.Context, here place, member *corev1.Pod, of re
 	if _, err := e.opts.Snapshots.Require(of.UID, of.Name); err != nil {
 		return fmt.Errorf("%w. Restore the state directory of the manager, or request a restore from another ClusterSnapshot with keepCurrent: false", err)
 	}
-	objects, send := io.Pipe()
-	sent := make(chan error, 1)
-	go func() {
-		err := snapshotfile.WriteObjects(ctx, e.opts.Snapshots.File(of.UID), send)
-		send.CloseWithError(err)
-		sent <- err
-	}()
-	err := e.exec(ctx, member, objects, io.Discard, append([]string{"/keelson-kube", "etcd-load"}, etcdFlags()...)...)
-	_ = objects.Close() // which ends the function above
-	if cause := <-sent; cause != nil && !errors.Is(cause, io.ErrClosedPipe) {
-		err = cause
+	command := append([]string{"/keelson-kube", "etcd-load"}, etcdFlags()...)
+	if of.Foreign {
+		command = append(command, "--foreign")
 	}
+	err := snapshotfile.ReadObjects(ctx, e.opts.Snapshots.File(of.UID), func(objects io.Reader) error {
+		return e.exec(ctx, member, objects, io.Discard, command...)
+	})
 	if err != nil {
 		return err
 	}
@@ -172,11 +193,7 @@ func etcdFlags() []string {
 }
 
 // observeRestore adds a restore that has not ended, or was refused.
-func (e *Engine) observeRestore(r cluster.Request, now found, seen *cluster.Observation) error {
-	last, err := now.restored()
-	if err != nil {
-		return err
-	}
+func (e *Engine) observeRestore(r cluster.Request, last restore, seen *cluster.Observation) {
 	if last.Done {
 		seen.Restored = last.Token
 	}
@@ -192,5 +209,4 @@ func (e *Engine) observeRestore(r cluster.Request, now found, seen *cluster.Obse
 		}
 		seen.Operation, seen.Applied, seen.Attended, seen.Poll = op, false, seen.Attended && was.runs, poll
 	}
-	return nil
 }

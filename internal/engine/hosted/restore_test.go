@@ -1,8 +1,12 @@
 package hosted
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,8 +20,13 @@ import (
 // addSnapshot adds a snapshot of the cluster with a UID.
 func (f *fixture) addSnapshot(uid, of types.UID, content []byte) {
 	f.Helper()
-	record := []byte(`{"cluster":"demo","clusterUID":"` + string(of) + `","version":"v1.36.3"}`)
-	err := f.engine.opts.Snapshots.AddSnapshot(uid, record, func(to io.Writer) error {
+	f.addSnapshotWith(uid, `{"cluster":"demo","clusterUID":"`+string(of)+`","version":"v1.36.3"}`, content)
+}
+
+// addSnapshotWith adds a snapshot with a record.
+func (f *fixture) addSnapshotWith(uid types.UID, record string, content []byte) {
+	f.Helper()
+	err := f.engine.opts.Snapshots.AddSnapshot(uid, []byte(record), func(to io.Writer) error {
 		_, err := to.Write(content)
 		return err
 	})
@@ -47,6 +56,52 @@ func TestRestoreIsRefused(t *testing.T) {
 	f.request.Restore = nil
 	if op := f.observe().Operation; op != nil && op.State == v1alpha1.OperationFailed {
 		t.Errorf("without a restore, the operation is %+v", op)
+	}
+}
+
+// A new cluster of spec.from gets the objects of the snapshot before its first API server starts, and keeps its networks of Services.
+func TestFork(t *testing.T) {
+	f := newFixture(t)
+	f.request.Spec.From = &v1alpha1.ClusterSource{Snapshot: "before"}
+	good := etcdfile.New(t, "key")
+	f.addSnapshot("damaged", "other", good[1:])
+	for problem, source := range map[string]cluster.SnapshotRef{
+		"not there": {Err: fmt.Errorf("%w: not there", cluster.ErrSnapshot)}, "no files": {UID: "missing"}, "cut off": {UID: "damaged"},
+	} {
+		f.request.Snapshot = source
+		if err := f.engine.Apply(t.Context(), f.request); !errors.Is(err, cluster.ErrSnapshot) || !strings.Contains(err.Error(), problem) {
+			t.Errorf("%s: %v", problem, err)
+		}
+	}
+	if seen := f.observe(); seen.Exists {
+		t.Errorf("without its snapshot it is observed as %+v", seen)
+	}
+	f.addSnapshotWith("before", `{"cluster":"demo","clusterUID":"other","version":"v1.36.3","services":"10.7.0.0/16,fd00::/108"}`, good)
+	f.request.Snapshot = cluster.SnapshotRef{UID: "before"}
+	pending := f.apply()
+	f.request.Snapshot = cluster.SnapshotRef{Err: cluster.ErrSnapshot} // it is not needed any more
+	if seen := f.observe(); *pending.deployment.Spec.Replicas != 0 || seen.Applied || seen.Restored != "" || seen.Operation.State != v1alpha1.OperationProcessing {
+		t.Errorf("it is observed as %+v", seen)
+	}
+	last, err := pending.restored()
+	if err != nil || !last.Foreign {
+		t.Fatal(last, err)
+	}
+	last.Done = true // as load does
+	if err := f.engine.record(t.Context(), placeOf(f.request), last); err != nil {
+		t.Fatal(err)
+	}
+	done := f.apply()
+	if seen := f.observe(); *done.deployment.Spec.Replicas != 3 || !seen.Attended || seen.Restored != "" {
+		t.Errorf("afterwards it is observed as %+v", seen)
+	}
+	if command := done.deployment.Spec.Template.Spec.Containers[0].Command; !slices.Contains(command, "--service-cluster-ip-range=10.7.0.0/16,fd00::/108") {
+		t.Errorf("the API server is %q", command)
+	}
+	block, _ := pem.Decode(done.secret.Data["apiserver.crt"])
+	certificate, err := x509.ParseCertificate(block.Bytes)
+	if err := errors.Join(err, certificate.VerifyHostname("10.7.0.1")); err != nil {
+		t.Error(err)
 	}
 }
 

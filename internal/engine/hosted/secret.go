@@ -46,14 +46,14 @@ anonymous:
   conditions: [{path: /livez}, {path: /readyz}, {path: /healthz}]
 `
 
-// serviceNetwork is the network of Services in the cluster.
+// serviceNetwork is the network of Services, unless the cluster is of a snapshot with another one.
 const serviceNetwork = "10.96.0.0/16"
 
 // certificates are those of a control plane whose API has an address, and of its users.
 func (p place) certificates(wanted desire, users []pki.User, address string) []pki.Certificate {
 	service := p.name + "." + p.namespace
 	names := append([]string{"localhost", "127.0.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
-		"10.96.0.1", p.name, service, service + ".svc", service + ".svc.cluster.local", address}, wanted.certSANs...)
+		wanted.firstService(), p.name, service, service + ".svc", service + ".svc.cluster.local", address}, wanted.certSANs...)
 	var members []string
 	for i := range wanted.replicas {
 		members = append(members, p.host(p.member(i)))

@@ -40,7 +40,11 @@ func (e *Engine) SaveSnapshot(ctx context.Context, of snapshot.Source, file stri
 	if err != nil {
 		return saved, err
 	}
-	saved.Version, saved.Services = now.etcd.Annotations[annotationVersion], serviceNetwork
+	last, err := now.restored()
+	if err != nil {
+		return saved, err
+	}
+	saved.Version, saved.Services = now.etcd.Annotations[annotationVersion], last.services()
 	saved.Revision, err = snapshotfile.Inspect(ctx, file)
 	return saved, err
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/cluster/snapshot"
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/engine/etcdsnapshot"
+	"github.com/keelson-dev/keelson/internal/snapshotfile"
 )
 
 // SaveSnapshot implements etcdsnapshot.Saver.
@@ -42,25 +43,18 @@ func (e *Engine) checkSnapshot(r cluster.Request, wanted desire, was *applied) (
 	if !e.needsSnapshot(r, was) {
 		return nil, nil
 	}
-	if r.Snapshot.Err != nil {
-		return nil, r.Snapshot.Err
-	}
-	found, err := e.opts.Snapshots.Require(r.Snapshot.UID, r.Spec.From.Snapshot)
-	if err != nil {
-		return nil, err
-	}
-	if err := cluster.CheckUpgrade(found.Version, wanted.version); err != nil {
-		return nil, fmt.Errorf("the ClusterSnapshot %s: %w", r.Spec.From.Snapshot, err)
-	}
-	return found, nil
+	return e.opts.Snapshots.ForNew(r, wanted.version)
 }
 
-// fork makes the data of a new cluster of a snapshot.
+// fork prepares a new cluster that is made of a snapshot.
 func (e *Engine) fork(ctx context.Context, m *member, wanted desire) error {
 	of := wanted.snapshot
 	if of == nil {
 		return nil
 	}
-	m.describe("Restoring the snapshot")
-	return controlplane.Fork(ctx, e.dir(m.uid), wanted.binary, e.opts.Snapshots.File(wanted.snapshotUID), controlplane.Snapshot{Revision: of.Revision, Services: of.Services})
+	file := e.opts.Snapshots.File(wanted.snapshotUID)
+	if _, err := snapshotfile.Inspect(ctx, file); err != nil {
+		return fmt.Errorf("%w: the snapshot: %w", cluster.ErrSnapshot, err)
+	}
+	return controlplane.Fork(e.dir(m.uid), file, controlplane.Snapshot{Revision: of.Revision, Services: of.Services})
 }

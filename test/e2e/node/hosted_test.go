@@ -194,12 +194,14 @@ func TestSmokeHostedCluster(t *testing.T) {
 			u.Until(t, "the API answers", transcript.Is("b"), "kubectl", "--kubeconfig", c.kubeconfig, "get", "configmap", "kept", "-o", "jsonpath={.data.a}")
 			c.awaitCondition(t, "Ready")
 		}},
-		{"a Cluster of the engine local is made of its snapshot", func(t *testing.T, u *user) {
+		{"another Cluster is made of its snapshot", func(t *testing.T, u *user) {
 			u.apply(t, hostedSnapshot)
 			u.kubectl(t, "wait", "clustersnapshot/before", "--for=condition=Ready", "--timeout", transcript.WaitTimeout.String())
 			transcript.Contains(t, u.kubectl(t, "get", "clustersnapshot", "before"), "demo", "True")
-			u.apply(t, "{apiVersion: clusterprovisioner.rke.io/v1alpha1, kind: Cluster, metadata: {name: fork}, spec: {from: {snapshot: before}}}")
+			u.apply(t, strings.NewReplacer("name: demo", "name: fork", "engine: hosted", "engine: hosted, from: {snapshot: before}").Replace(hostedCluster))
+			began := time.Now()
 			u.kubectl(t, "wait", "cluster/fork", "--for=condition=Ready", "--timeout", transcript.WaitTimeout.String())
+			t.Logf("Ready after %.1f s", time.Since(began).Seconds())
 			fork := filepath.Join(u.home, "fork.kubeconfig")
 			if err := os.WriteFile(fork, []byte(c.cluster(t, "kubeconfig", "fork")), 0o600); err != nil {
 				t.Fatal(err)
@@ -207,6 +209,10 @@ func TestSmokeHostedCluster(t *testing.T) {
 			if got := u.kubectl(t, "--kubeconfig", fork, "get", "configmap", "kept", "-o", "jsonpath={.data.a}"); got != "b" {
 				t.Errorf("the fork has %q", got)
 			}
+			authority := func(kubeconfig string) string {
+				return u.kubectl(t, "--kubeconfig", kubeconfig, "get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}")
+			}
+			harness.Eventually(t, "it publishes its own authority", func() bool { return authority(fork) != authority(c.kubeconfig) })
 			u.kubectl(t, "delete", "cluster/fork", "--timeout", transcript.WaitTimeout.String())
 		}},
 		{"it is restored from its snapshot", func(t *testing.T, u *user) {
