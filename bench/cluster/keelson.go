@@ -9,7 +9,9 @@ import (
 
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
@@ -24,6 +26,7 @@ import (
 type clusters struct {
 	host     *harness.Cluster // where they are objects
 	stateDir string
+	spec     v1alpha1.ClusterSpec
 
 	observer *harness.Observer
 	dirs     []string // their data directories
@@ -45,42 +48,55 @@ func stage(event watch.EventType, object metav1.Object) string {
 	return ""
 }
 
-// start waits until an observer has seen all Clusters ready, and checks that they are.
-func (c *clusters) start(ctx context.Context, s *harness.Sample) (err error) {
+// create creates Clusters, sets the figure "ready" when an observer has seen all ready, and returns their UIDs.
+func (c *clusters) create(ctx context.Context, s *harness.Sample) (uids []types.UID, err error) {
 	if c.observer, err = harness.Observe(ctx, c.host.Observer.Keelson.ClusterprovisionerV1alpha1().Clusters(), stage); err != nil {
-		return err
+		return nil, err
 	}
-	c.dirs = make([]string, s.Size)
+	uids = make([]types.UID, s.Size)
 	began := time.Now()
 	err = c.host.Each(ctx, s.Size, func(ctx context.Context, writer harness.Connection, i int) error {
 		created, err := writer.Keelson.ClusterprovisionerV1alpha1().Clusters().Create(ctx,
-			&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: objectName(i)}}, metav1.CreateOptions{})
+			&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: objectName(i)}, Spec: c.spec}, metav1.CreateOptions{})
 		if err == nil {
-			c.dirs[i] = filepath.Join(manager.ClusterDir(c.stateDir), string(created.UID))
+			uids[i] = created.UID
 		}
 		return err
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	seen, err := c.observer.Await(ctx, ready, s.Size)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.SetSeen("ready", began, seen)
+	return uids, nil
+}
+
+// start waits until an observer has seen all Clusters ready, and checks that they are.
+func (c *clusters) start(ctx context.Context, s *harness.Sample) error {
+	uids, err := c.create(ctx, s)
+	if err != nil {
+		return err
+	}
+	c.dirs = nil
+	for _, uid := range uids {
+		c.dirs = append(c.dirs, filepath.Join(manager.ClusterDir(c.stateDir), string(uid)))
+	}
 	// The nodes come up meanwhile, so that there is something to delete.
 	for _, dir := range c.dirs {
-		err = errors.Join(err, check(ctx, dir))
+		config, configErr := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
+		if configErr != nil {
+			return configErr
+		}
+		err = errors.Join(err, check(ctx, config))
 	}
 	return err
 }
 
 // check asks a Cluster that is said to be ready.
-func check(ctx context.Context, dir string) error {
-	config, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
-	if err != nil {
-		return err
-	}
+func check(ctx context.Context, config *rest.Config) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 5*time.Second, errors.New("a Cluster was said to be ready, and is not"))
 	defer cancel()
 	return awaitReady(ctx, config)
@@ -119,6 +135,17 @@ func (c *clusters) stop(ctx context.Context, s *harness.Sample) error {
 	if c.observer == nil {
 		return nil
 	}
+	err := c.remove(ctx, s)
+	for _, dir := range c.dirs {
+		if err == nil && controlplane.Remains(dir) {
+			err = fmt.Errorf("the Clusters are gone, and processes or files are left of %s", dir)
+		}
+	}
+	return err
+}
+
+// remove deletes the Clusters and sets the figure "gone".
+func (c *clusters) remove(ctx context.Context, s *harness.Sample) error {
 	defer c.observer.Stop()
 	began := time.Now()
 	if err := harness.DeleteAll(ctx, c.host.Writers[0].Keelson.ClusterprovisionerV1alpha1().Clusters()); err != nil {
@@ -126,11 +153,6 @@ func (c *clusters) stop(ctx context.Context, s *harness.Sample) error {
 	}
 	seen, err := c.observer.Await(ctx, gone, s.Size)
 	s.SetSeen("gone", began, seen)
-	for _, dir := range c.dirs {
-		if err == nil && controlplane.Remains(dir) {
-			err = fmt.Errorf("the Clusters are gone, and processes or files are left of %s", dir)
-		}
-	}
 	return err
 }
 

@@ -1,7 +1,8 @@
 // Command cluster measures how long Clusters take from their creation until a watch sees them ready, and from their
 // deletion until nothing is left; and how much memory one takes. Two contestants take turns with them in the same
 // run: the floor, a shell script that starts the same components with the same flags and with certificates that exist
-// before, to /readyz; and kwokctl with its binary runtime on the same components.
+// before, to /readyz; and kwokctl with its binary runtime on the same components. Clusters of the engine hosted, in Pods of a real node, take
+// turns with them, too.
 //
 //	make bench-cluster
 //	make bench-cluster ARGS='--sizes 1 --rounds 9'
@@ -21,6 +22,7 @@ import (
 // The contestants.
 const (
 	keelson = "keelson"
+	hosted  = "engine hosted"
 	script  = "floor: script"
 	kwokctl = "kwokctl"
 )
@@ -31,6 +33,8 @@ const (
 	peerLimit   = 1.5 // times faster than kwokctl
 	goneLimit   = 1.0 // seconds, one cluster
 	memoryLimit = 450 // MB, one cluster
+	hostedLimit = 350 // MB, one control plane in Pods
+	podsLimit   = 6.0 // seconds, one control plane in Pods
 )
 
 // maxClusters keeps a mistyped number from using up the memory of a machine.
@@ -63,12 +67,13 @@ type bench struct {
 
 func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 	b := &bench{Run: r, names: []string{keelson, script}, all: map[string]contestant{}}
-	dir, hasPeer := "", true
+	dir, hasPeer, hasHosted := "", true, true
 	b.sizes = r.Sizes("sizes", "clusters created at once", maxClusters, 1, 3, 8)
 	r.Flags.BoolVar(&hasPeer, "peer", true, "also measure kwokctl, which is built from its module")
+	r.Flags.BoolVar(&hasHosted, "hosted", true, "also measure the engine hosted, on a real node, which needs root")
 	r.Flags.DurationVar(&b.idle, "idle", 30*time.Second, "how long to leave the clusters of the first round alone before their memory is measured")
 	r.Flags.StringVar(&dir, "dir", os.TempDir(), "`directory` for the data, on the disk to measure with")
-	if err := r.Parse(args, 5, "--sizes=1 --rounds=1 --peer=false --idle=0s"); err != nil {
+	if err := r.Parse(args, 5, "--sizes=1 --rounds=1 --peer=false --hosted=false --idle=0s"); err != nil {
 		return err
 	}
 	if b.base, err = os.MkdirTemp(dir, "bench-cluster-"); err != nil {
@@ -86,6 +91,14 @@ func measure(ctx context.Context, r *harness.Run, args []string) (err error) {
 			return err
 		}
 		b.names = append(b.names, kwokctl)
+	}
+	if hasHosted {
+		var pods *hostedClusters
+		if pods, err = b.newHosted(ctx, host.Keelson); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, pods.kill()) }()
+		b.all[hosted], b.names = pods, append(b.names, hosted)
 	}
 	ours := &clusters{host: host, stateDir: filepath.Join(b.base, "state")}
 	b.all[keelson] = ours
@@ -145,6 +158,9 @@ func (b *bench) report() {
 			harness.Target{Name: fmt.Sprintf("%d: kwokctl, in times of ours", n), Limit: peerLimit, AtLeast: true, Contestant: kwokctl, Over: keelson, Size: n, Figure: "ready", Stat: harness.Last},
 			harness.Target{Name: fmt.Sprintf("%d: memory (PSS) of each", n), Limit: memoryLimit, Contestant: keelson, Size: n, Figure: "memory", Stat: harness.Last, Unit: harness.MB, Note: "components and shims"})
 	}
+	b.Judge(
+		harness.Target{Name: "1 in Pods created to ready", Limit: podsLimit, Contestant: hosted, Size: 1, Figure: "ready", Stat: harness.Last, Unit: harness.S},
+		harness.Target{Name: "1 in Pods: memory (PSS)", Limit: hostedLimit, Contestant: hosted, Size: 1, Figure: "memory", Stat: harness.Last, Unit: harness.MB, Note: "containers and shims"})
 	b.Judge(harness.Target{Name: "1 deleted until nothing is left", Limit: goneLimit, Contestant: keelson, Size: 1, Figure: "gone", Stat: harness.Last, Unit: harness.S})
 	for _, n := range *b.sizes {
 		b.Printf("\n## %d created at once\n\nMemory (PSS) is that of each after %s. All share one program file.\n", n, b.idle)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-dev/keelson/api/crds"
 	"github.com/keelson-dev/keelson/client/clientset/versioned"
@@ -88,11 +89,26 @@ func (c *Cluster) prepare(ctx context.Context, cp *controlplane.ControlPlane, wr
 	if err := install.CRDs(ctx, cp.Config(), definitions); err != nil {
 		return err
 	}
-	if c.Observer, err = connect(cp.Config()); err != nil {
+	return c.connectAll(cp.Config(), writers)
+}
+
+// Connect returns a Cluster that is there already.
+func Connect(kubeconfig string, writers int) (*Cluster, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	c := &Cluster{Kubeconfig: kubeconfig}
+	return c, c.connectAll(config, writers)
+}
+
+// connectAll makes the clients.
+func (c *Cluster) connectAll(config *rest.Config, writers int) (err error) {
+	if c.Observer, err = connect(config); err != nil {
 		return err
 	}
 	for range writers {
-		writer, err := connect(cp.Config())
+		writer, err := connect(config)
 		if err != nil {
 			return err
 		}

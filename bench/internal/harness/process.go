@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 )
@@ -18,6 +19,17 @@ func MemoryOf(pids ...int) (sum float64, err error) {
 		sum += rollup["Pss"]
 	}
 	return sum, nil
+}
+
+// PIDs returns all processes of the host.
+func PIDs() (pids []int, err error) {
+	folders, err := filepath.Glob("/proc/[0-9]*")
+	for _, folder := range folders {
+		if pid, notNumber := strconv.Atoi(filepath.Base(folder)); notNumber == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, err
 }
 
 // Parent returns the parent of a process, such as the shim that waits for a component.

@@ -5,6 +5,7 @@ package node
 import (
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -32,7 +33,8 @@ func TestLongHostedReplicas(t *testing.T) {
 	if err := os.WriteFile(config, []byte(hostedConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	u.OK(t, "keelson", "up", "--detach", "--node=real", "--nodes=3", "--vm-driver=fake", "--data-dir", u.data, "--config", config)
+	up := []string{"keelson", "up", "--detach", "--node=real", "--nodes=3", "--vm-driver=fake", "--data-dir", u.data, "--config", config}
+	u.OK(t, up...)
 	u.loadKube(t)
 	u.kubectl(t, "create", "namespace", "team")
 	u.kubectl(t, "label", "namespace", "team", "pod-security.kubernetes.io/enforce=restricted")
@@ -86,6 +88,42 @@ func TestLongHostedReplicas(t *testing.T) {
 		}
 	})
 	w.RequireAll(t, c.connect(t))
+	t.Run("it is restored, though its manager is killed", func(t *testing.T) {
+		u.keelsonNode(t, "start", "keelson-node-3")
+		u.allServe(t)
+		c.restoredAcrossKills(t, up)
+		w.RequireAll(t, c.connect(t))
+	})
+}
+
+// restoredAcrossKills restores the cluster, while its manager is killed before the objects are replaced, and as they are.
+func (c *tenant) restoredAcrossKills(t *testing.T, up []string) {
+	c.apply(t, hostedSnapshot)
+	c.kubectl(t, "wait", "clustersnapshot/before", "--for=condition=Ready", "--timeout", transcript.WaitTimeout.String())
+	c.in(t, "delete", "configmaps", "--all")
+	c.in(t, "create", "configmap", "later")
+	c.patchSpec(t, `{"restore":{"snapshot":"before","requestedAt":"2026-01-02T03:04:05Z"}}`)
+	for _, kill := range []struct {
+		moment string
+		has    func() bool
+	}{
+		{"no API server is wanted", func() bool {
+			return c.kubectl(t, "get", "deployments", "--namespace", "team", "-o", "jsonpath={.items[0].spec.replicas}") == "0"
+		}},
+		{"the objects are replaced", func() bool {
+			return exec.CommandContext(t.Context(), "pgrep", "-f", "^/keelson-kube etcd-load").Run() == nil
+		}},
+	} {
+		transcript.Eventually(t, kill.moment, kill.has)
+		c.killManager(t)
+		c.OK(t, up...)
+	}
+	c.awaitCondition(t, "Restored")
+	c.awaitCondition(t, "Ready")
+	c.allServe(t)
+	if later := c.in(t, "get", "configmap", "later", "--ignore-not-found"); later != "" {
+		t.Errorf("the restore has left %s", later)
+	}
 }
 
 // connect returns a client with a connection of its own.
