@@ -317,7 +317,7 @@ func permissionsIn(t *testing.T, named map[string]*unstructured.Unstructured) ma
 // The manager of the default installation starts with its permissions and works only on enabled
 // kinds. Creating an object of a disabled kind fails with an explanation; existing objects can be
 // deleted. A component enables a kind with its permissions, and removing it disables both.
-func TestEnabledKinds(t *testing.T) {
+func TestLongEnabledKinds(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	env.Define(t, w.admin)

@@ -79,7 +79,7 @@ func TestSleepThatFails(t *testing.T) {
 }
 
 // A machine of QEMU sleeps while its host is off, and wakes without being asked.
-func TestQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
+func TestLongQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
 	w := newQEMUFixture(t)
 	image := filepath.Join(t.TempDir(), "empty.raw")
 	w.Do(os.WriteFile(image, make([]byte, 1<<20), 0o600))

@@ -243,7 +243,7 @@ func TestAMachineWithoutAUserGetsOne(t *testing.T) {
 }
 
 // Kernels and images that only root can read work, too.
-func TestFilesReadableByRootOnly(t *testing.T) {
+func TestLongFilesReadableByRootOnly(t *testing.T) {
 	w := newFixture(t)
 	w.needUsers()
 	needGuest(t)

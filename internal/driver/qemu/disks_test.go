@@ -201,7 +201,7 @@ func TestLostDisks(t *testing.T) {
 }
 
 // A disk gets the content of its image.
-func TestDiskFromImage(t *testing.T) {
+func TestLongDiskFromImage(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	image := filepath.Join(t.TempDir(), "content.raw")

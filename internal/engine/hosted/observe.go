@@ -107,10 +107,8 @@ func (e *Engine) Observe(ctx context.Context, r cluster.Request) (cluster.Observ
 	}
 	seen.Operation = now.operation(rollout, r.Stop)
 	seen.Components = now.components()
-	seen.Running = len(seen.Components) > 0
-	for _, c := range seen.Components {
-		seen.Running = seen.Running && c.Up
-	}
+	isDown := func(c cluster.Component) bool { return !c.Up }
+	seen.Running = len(seen.Components) > 0 && !slices.ContainsFunc(seen.Components, isDown)
 	key := hash
 	if r.Stop {
 		key = stopKey
