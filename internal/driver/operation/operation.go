@@ -1,33 +1,42 @@
 // Package operation runs what drivers do in the background: one operation at a time for each object, with progress, which can be
-// cancelled. A deletion replaces any other operation.
+// cancelled, and the failure of the last one. A deletion replaces any other operation.
 package operation
 
 import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
-// Slot has the operation of an object, if one is running. The zero value has none. It calls no function while it is locked, so its
-// methods may be called with the lock of the object held.
+// Slot has the operation of an object, if one is running, and the failure of the last one. The zero value has none. It calls no function
+// while it is locked, so its methods may be called with the lock of the object held.
 type Slot struct {
 	mu      sync.Mutex
 	current *operation
+	failed  failure
 }
 
 // Work is what an operation does.
 type Work struct {
+	// Kind is empty for objects with one kind of operations.
 	Kind     backend.Task
 	Progress string
 	// Do does the work.
 	Do func(context.Context) error
 	// Ended is called with the error of Do before the operation counts as ended, unless it was replaced. An error after it was
-	// cancelled counts as none.
+	// cancelled counts as none. It may be nil.
 	Ended func(error)
-	// Changed is called when it has ended.
+	// Changed is called when it has ended. It may be nil.
 	Changed func()
+}
+
+type failure struct {
+	kind backend.Task
+	at   time.Time
+	err  error
 }
 
 type operation struct {
@@ -54,7 +63,7 @@ func (s *Slot) Begin(ctx context.Context, all *sync.WaitGroup, w Work) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	o := &operation{kind: w.Kind, progress: w.Progress, cancel: cancel, done: make(chan struct{})}
-	s.current = o
+	s.current, s.failed = o, failure{}
 	all.Go(func() {
 		defer cancel()
 		if previous != nil {
@@ -64,16 +73,18 @@ func (s *Slot) Begin(ctx context.Context, all *sync.WaitGroup, w Work) error {
 		if ctx.Err() != nil {
 			err = nil
 		}
-		if s.is(o) {
+		if w.Ended != nil && s.is(o) {
 			w.Ended(err)
 		}
 		s.mu.Lock()
 		if s.current == o {
-			s.current = nil
+			s.current, s.failed = nil, failure{w.Kind, time.Now(), err}
 		}
 		s.mu.Unlock()
 		close(o.done)
-		w.Changed()
+		if w.Changed != nil {
+			w.Changed()
+		}
 	})
 	return nil
 }
@@ -97,8 +108,20 @@ func (s *Slot) State() (kind backend.Task, progress string) {
 
 // Busy reports whether an operation is running.
 func (s *Slot) Busy() bool {
-	kind, _ := s.State()
-	return kind != backend.TaskNone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.current != nil
+}
+
+// Failure returns why and when the last operation has failed. The error is nil if it has not, if it was of another kind, or if another one
+// has begun.
+func (s *Slot) Failure(kind backend.Task) (at time.Time, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failed.kind != kind {
+		return time.Time{}, nil
+	}
+	return s.failed.at, s.failed.err
 }
 
 // SetProgress sets the progress of the operation that is running, and reports whether it has changed.

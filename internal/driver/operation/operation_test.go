@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
@@ -106,6 +107,35 @@ func TestOneOperationAtATime(t *testing.T) {
 	})
 }
 
+func TestLastFailureIsKept(t *testing.T) {
+	run(t, func(f *fixture) {
+		begun, failed := time.Now(), errors.New("it has failed")
+		expect := func(kind backend.Task, want error) {
+			f.Helper()
+			if at, err := f.Failure(kind); !errors.Is(err, want) || want != nil && at != begun.Add(time.Second) {
+				f.Errorf("%s: %v at %s", kind, err, at)
+			}
+		}
+		expect(backend.TaskCreate, nil)
+		end := make(chan error)
+		if err := f.begin(backend.TaskCreate, end, func(w *Work) { w.Ended, w.Changed = nil, nil }); err != nil {
+			f.Fatal(err)
+		}
+		<-time.After(time.Second)
+		end <- failed
+		f.all.Wait()
+		expect(backend.TaskCreate, failed)
+		expect(backend.TaskStart, nil)
+		if err := f.begin(backend.TaskStart, end); err != nil {
+			f.Fatal(err)
+		}
+		expect(backend.TaskCreate, nil)
+		end <- nil
+		f.all.Wait()
+		expect(backend.TaskStart, nil)
+	})
+}
+
 func TestCancelledOperationHasNotFailed(t *testing.T) {
 	run(t, func(f *fixture) {
 		if err := f.begin(backend.TaskCreate, nil); err != nil {
@@ -115,6 +145,9 @@ func TestCancelledOperationHasNotFailed(t *testing.T) {
 			f.Error("nothing is running")
 		}
 		f.expect("create ended", "changed")
+		if _, err := f.Failure(backend.TaskCreate); err != nil {
+			f.Error(err)
+		}
 	})
 }
 

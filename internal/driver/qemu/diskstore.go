@@ -34,9 +34,10 @@ func (d *Driver) ObserveDisk(_ context.Context, id backend.DiskIdentity) (backen
 	}
 	v.mu.Lock()
 	state := backend.DiskState{
-		Created: v.def.Created && !v.def.Removing, Busy: v.work.Busy(), Failure: v.failure, FailedAt: v.failedAt, AttachedTo: v.def.Owner,
+		Created: v.def.Created && !v.def.Removing, Busy: v.work.Busy(), AttachedTo: v.def.Owner,
 	}
 	_, state.Progress = v.work.State()
+	state.FailedAt, state.Failure = v.work.Failure(backend.TaskCreate)
 	v.mu.Unlock()
 	if !state.Created {
 		return state, nil
@@ -67,7 +68,8 @@ func (d *Driver) EnsureDisk(_ context.Context, disk backend.VirtualDisk) error {
 	}
 	v.mu.Lock()
 	created, busy, grows := v.def.Created, v.work.Busy(), disk.SizeBytes > v.def.SizeBytes
-	owner, failed := v.def.Owner, v.failure != nil
+	owner := v.def.Owner
+	_, failure := v.work.Failure(backend.TaskCreate)
 	if created && grows && !v.def.Removing {
 		def := v.def
 		def.SizeBytes = disk.SizeBytes
@@ -82,7 +84,7 @@ func (d *Driver) EnsureDisk(_ context.Context, disk backend.VirtualDisk) error {
 	case owner != nil && (grows || v.isSmall()):
 		step("growth of a virtual disk recorded")
 		d.wakeMachines(v) // its machine grows it
-	case owner == nil && (grows || failed || v.isSmall()):
+	case owner == nil && (grows || failure != nil || v.isSmall()):
 		v.begin("the disk is being grown", v.grow)
 	}
 	return nil
@@ -139,11 +141,6 @@ func (v *virtualDisk) begin(progress string, work func(ctx context.Context) erro
 	}
 	return nil == v.work.Begin(v.d.ctx, &v.d.tasks, operation.Work{
 		Kind: backend.TaskCreate, Progress: progress, Do: work, Changed: func() { v.d.notifyDisk(v) },
-		Ended: func(err error) {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			v.failure, v.failedAt = err, time.Now()
-		},
 	})
 }
 

@@ -38,8 +38,6 @@ type machine struct {
 	leaving bool
 	// taskErr is the error of the last attempt to delete the machine, until it is reported.
 	taskErr error
-	// failedSleep is the last attempt to put the machine to sleep, if it failed.
-	failedSleep failedSleep
 	// failedRestore is the last attempt to restore the machine, if it failed.
 	failedRestore failedRestore
 
@@ -125,11 +123,8 @@ func (m *machine) recordFailure(kind backend.Task, err error) {
 		ended.Cause = backend.CauseCreateFailed
 	case backend.TaskStart:
 		ended.Cause = backend.CauseStartFailed
-	case backend.TaskSleep:
-		m.failedSleep = failedSleep{err, time.Now()}
-		return
-	case backend.TaskRestore:
-		return // the task has recorded it
+	case backend.TaskSleep, backend.TaskRestore:
+		return // those are recorded elsewhere
 	default:
 		m.taskErr = err
 		return

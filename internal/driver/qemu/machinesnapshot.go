@@ -37,9 +37,6 @@ type machineSnapshot struct {
 	def snapshotDefinition
 	// work is the attempt in progress.
 	work operation.Slot
-	// failure is why the last one failed, at failedAt.
-	failure  error
-	failedAt time.Time
 	// deleting means that no machine can be made of the snapshot or restored from it any more, and readers is the number of those
 	// that are being made or restored.
 	deleting bool
@@ -192,18 +189,10 @@ func (s *machineSnapshot) begin(m *machine, memory bool) {
 	if s.deleting || s.def.Taken {
 		return
 	}
-	err := s.work.Begin(s.d.ctx, &s.d.tasks, operation.Work{
+	_ = s.work.Begin(s.d.ctx, &s.d.tasks, operation.Work{
 		Kind: backend.TaskCreate, Progress: "the machine is being copied", Changed: s.notify,
 		Do: func(ctx context.Context) error { return s.take(ctx, m, memory) },
-		Ended: func(err error) {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.failure, s.failedAt = err, time.Now()
-		},
 	})
-	if err == nil {
-		s.failure = nil
-	}
 }
 
 // files returns the paths of the files of the complete snapshot.

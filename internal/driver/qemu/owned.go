@@ -52,7 +52,7 @@ func (m *machine) watch(proc *process.Process, l *launch) {
 	m.run, m.proc, m.startedAt = runName(status), proc, status.StartedAt
 	m.usage, m.cpuSeen, m.reportedUsage, m.attached = nil, cpuTime{}, backend.Usage{}, found
 	m.lastLook, m.lastActive = look{}, time.Now()
-	m.guestReport, m.failedSleep = nil, failedSleep{}
+	m.guestReport = nil
 	o := owner.New(m.owned(proc, l), record, l != nil && l.IsInstant())
 	if found {
 		m.guestReport = readGuestReport(m.dir, m.run)

@@ -20,12 +20,6 @@ import (
 // sleepRetryInterval is the interval between attempts to put a machine to sleep: each halts it for a moment.
 var sleepRetryInterval = 30 * time.Second
 
-// failedSleep is the last attempt to put a machine to sleep, if it failed.
-type failedSleep struct {
-	err error
-	at  time.Time
-}
-
 // Sleep implements backend.Driver.
 func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend.SleepOptions) error {
 	m, err := d.find(id)
@@ -33,13 +27,13 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 		return err
 	}
 	m.mu.Lock()
-	isOff, failed, begun := m.run == "", m.failedSleep, m.task.Busy()
+	isOff, begun := m.run == "", m.task.Busy()
 	m.mu.Unlock()
 	if isOff {
 		return m.changeSleep(options)
 	}
-	if failed.err != nil && time.Since(failed.at) < sleepRetryInterval {
-		return failed.err
+	if at, err := m.task.Failure(backend.TaskSleep); err != nil && time.Since(at) < sleepRetryInterval {
+		return err
 	}
 	if options.Idle && !begun && m.isUsed(ctx) {
 		return fmt.Errorf("put machine %s to sleep: %w", id.UID, backend.ErrActive)
@@ -50,7 +44,7 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 // sleep saves the memory of the machine and ends its QEMU. If it fails, the machine is as it was.
 func (m *machine) sleep(ctx context.Context, options backend.SleepOptions) error {
 	m.mu.Lock()
-	m.failedSleep, m.wanted = failedSleep{}, false
+	m.wanted = false
 	isAsleep := m.def.Asleep != nil
 	m.mu.Unlock()
 	if isAsleep {

@@ -283,7 +283,7 @@ func TestLongSleepOnAFullDisk(t *testing.T) {
 			w.do(w.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 			<-failed
 			w.eventually("it runs", is(backend.StateRunning))
-			if err := w.driver.machines[uid].failedSleep.err; !errors.Is(err, syscall.ENOSPC) {
+			if _, err := w.driver.machines[uid].task.Failure(backend.TaskSleep); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("the attempt failed with %v", err)
 			}
 			if w.hasMemory() {

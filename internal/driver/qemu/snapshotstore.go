@@ -28,8 +28,9 @@ func (d *Driver) ObserveSnapshot(_ context.Context, id backend.SnapshotIdentity)
 	}
 	s.mu.Lock()
 	def := s.def
-	state := backend.SnapshotState{Taken: def.Taken, TakenAt: def.TakenAt, Busy: s.work.Busy(), Failure: s.failure, FailedAt: s.failedAt}
+	state := backend.SnapshotState{Taken: def.Taken, TakenAt: def.TakenAt, Busy: s.work.Busy()}
 	_, state.Progress = s.work.State()
+	state.FailedAt, state.Failure = s.work.Failure(backend.TaskCreate)
 	s.mu.Unlock()
 	if !state.Taken {
 		return state, nil

@@ -106,7 +106,8 @@ func (m *machine) powerOff(ctx context.Context, grace time.Duration) error {
 // unless the memory is saved.
 func (m *machine) endUnlessAsleep(ctx context.Context, grace time.Duration) error {
 	m.mu.Lock()
-	isOff, isSaved, failed := m.run == "", m.def.Asleep != nil, m.failedSleep.err
+	isOff, isSaved := m.run == "", m.def.Asleep != nil
+	_, failed := m.task.Failure(backend.TaskSleep)
 	if !isOff && !isSaved {
 		why := hostShutDown
 		switch {

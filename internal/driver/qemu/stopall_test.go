@@ -141,7 +141,7 @@ func TestSavedMemoryIsLimited(t *testing.T) {
 	w.eventually("the attempt has failed", func(s *backend.Server) bool {
 		return s.Task == backend.TaskNone && s.State == backend.StateRunning && s.Run == run
 	})
-	if failed := w.driver.machines[uid].failedSleep.err; failed == nil || !strings.Contains(failed.Error(), fmt.Sprint(w.driver.options.MaxSavedBytes)) {
+	if _, failed := w.driver.machines[uid].task.Failure(backend.TaskSleep); failed == nil || !strings.Contains(failed.Error(), fmt.Sprint(w.driver.options.MaxSavedBytes)) {
 		t.Errorf("the attempt failed with %v", failed)
 	}
 	if w.hasMemory() {

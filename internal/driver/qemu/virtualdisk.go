@@ -33,9 +33,6 @@ type virtualDisk struct {
 	def diskDefinition
 	// work is the creation or growth in progress. No machine can claim the disk meanwhile.
 	work operation.Slot
-	// failure is why the last one failed, at failedAt.
-	failure  error
-	failedAt time.Time
 	// deleting means that no machine can claim the disk any more.
 	deleting bool
 	// readers is the number of clones that are being made of the disk; idle is closed when there are none any more. holds is
