@@ -8,19 +8,20 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
-	"time"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 )
 
 // importedImage is an image that is being imported, or was imported since the driver was opened. It
 // is not persisted: the controller repeats the import, which finds the file.
 type importedImage struct {
 	source v1alpha1.VirtualMachineImageSpec
-	state  backend.ImageState
-	path   string // set if the state is ready
-	cancel context.CancelFunc
+	work   operation.Slot
+	// state and path are set when it is ready.
+	state backend.ImageState
+	path  string
 }
 
 // WatchImages implements backend.ImageStore.
@@ -38,7 +39,10 @@ func (d *Driver) ObserveImage(_ context.Context, id backend.ImageIdentity) (back
 	if image == nil || image.isLost() {
 		return backend.ImageState{}, fmt.Errorf("image %s: %w", id.Name, backend.ErrNotFound)
 	}
-	return image.state, nil
+	state := image.state
+	_, state.Progress = image.work.State()
+	state.FailedAt, state.Failure = image.work.Failure(backend.TaskCreate)
+	return state, nil
 }
 
 // isLost reports whether the file of an imported image was removed.
@@ -60,51 +64,47 @@ func (d *Driver) ImportImage(_ context.Context, id backend.ImageIdentity, source
 	if d.closed {
 		return fmt.Errorf("driver qemu is closed: %w", backend.ErrUnavailable)
 	}
-	if before := d.imports[id.UID]; before != nil && before.state.Failure == nil && !before.isLost() {
-		return nil
+	if before := d.imports[id.UID]; before != nil && !before.isLost() {
+		if _, failure := before.work.Failure(backend.TaskCreate); failure == nil {
+			return nil
+		}
 	}
-	ctx, cancel := context.WithCancel(d.ctx)
-	image := &importedImage{source: source, cancel: cancel}
+	image := &importedImage{source: source}
 	d.imports[id.UID] = image
-	d.tasks.Go(func() {
-		defer cancel()
-		path, state := d.importImage(ctx, id, image)
-		d.mu.Lock()
-		image.path, image.state = path, state
-		d.mu.Unlock()
-		d.notifyImageChange(id)
+	return image.work.Begin(d.ctx, &d.tasks, operation.Work{
+		Kind: backend.TaskCreate, Changed: func() { d.notifyImageChange(id) },
+		Do: func(ctx context.Context) error { return d.importImage(ctx, id, image) },
 	})
-	return nil
 }
 
-// importImage imports an image, and returns its path and the final state.
-func (d *Driver) importImage(ctx context.Context, id backend.ImageIdentity, image *importedImage) (string, backend.ImageState) {
-	failed := func(err error) (string, backend.ImageState) {
-		return "", backend.ImageState{Failure: err, FailedAt: time.Now()}
-	}
+// importImage imports an image.
+func (d *Driver) importImage(ctx context.Context, id backend.ImageIdentity, image *importedImage) error {
 	base, err := d.resolveImage(ctx, "", backend.NewImage(id.Name, image.source), func(progress string) {
-		d.mu.Lock()
-		image.state.Progress = progress
-		d.mu.Unlock()
-		d.notifyImageChange(id)
+		if image.work.SetProgress(progress) {
+			d.notifyImageChange(id)
+		}
 	})
 	if err != nil {
-		return failed(err)
+		return err
 	}
 	info, err := d.inspect(ctx, base.Path, base.Format)
 	if err != nil {
-		return failed(fmt.Errorf("read the image: %w", err))
+		return fmt.Errorf("read the image: %w", err)
 	}
 	file, err := os.Stat(base.Path)
 	if err != nil {
-		return failed(err)
+		return err
 	}
 	allocated := file.Size()
 	if stat, ok := file.Sys().(*syscall.Stat_t); ok {
 		allocated = stat.Blocks * 512
 	}
 	step("image imported")
-	return base.Path, backend.ImageState{Ready: true, Format: base.Format, AllocatedBytes: allocated, VirtualBytes: info.VirtualSize}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	image.path = base.Path
+	image.state = backend.ImageState{Ready: true, Format: base.Format, AllocatedBytes: allocated, VirtualBytes: info.VirtualSize}
+	return nil
 }
 
 // notifyImageChange notifies the controller of a change of an image.
@@ -120,7 +120,7 @@ func (d *Driver) ReleaseImage(_ context.Context, id backend.ImageIdentity) error
 	d.mu.Lock()
 	image := d.imports[id.UID]
 	if image != nil {
-		image.cancel()
+		image.work.Cancel()
 		delete(d.imports, id.UID)
 	}
 	d.mu.Unlock()

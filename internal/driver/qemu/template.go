@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/atomicfile"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestimage"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 )
 
@@ -65,9 +66,11 @@ type template struct {
 type templates struct {
 	d *Driver
 
-	mu     sync.Mutex
-	all    map[string]*template
-	making bool
+	// work makes one.
+	work operation.Slot
+
+	mu  sync.Mutex
+	all map[string]*template
 	// failed are the times at which templates could not be made, by their keys.
 	failed map[string]time.Time
 }

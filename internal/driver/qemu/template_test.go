@@ -51,11 +51,7 @@ func (w *fixture) haveTemplate(machine backend.Machine) {
 	w.do(err)
 	build, key, err := w.driver.templates.key(bare)
 	w.do(err)
-	harness.Eventually(w, "no template is being made", func() bool {
-		w.driver.templates.mu.Lock()
-		defer w.driver.templates.mu.Unlock()
-		return !w.driver.templates.making
-	})
+	harness.Eventually(w, "no template is being made", func() bool { return !w.driver.templates.work.Busy() })
 	if _, err := os.Stat(w.driver.templates.path(key)); err == nil {
 		return
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
@@ -58,19 +59,19 @@ func (t *templates) want(l *launch) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.making || t.all[key] != nil || time.Since(t.failed[key]) < templateRetry {
+	if t.all[key] != nil || time.Since(t.failed[key]) < templateRetry {
 		return
 	}
-	t.making = true
-	t.d.tasks.Go(func() {
-		err := t.make(t.d.ctx, bare, &template{Key: key, Build: build})
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		t.making = false
-		if err != nil && t.d.ctx.Err() == nil {
-			t.failed[key] = time.Now()
-			t.d.options.Log.Error(err, "Could not make a template for machines; they boot", "retryAfter", templateRetry)
-		}
+	_ = t.work.Begin(t.d.ctx, &t.d.tasks, operation.Work{
+		Do: func(ctx context.Context) error { return t.make(ctx, bare, &template{Key: key, Build: build}) },
+		Ended: func(err error) {
+			if err != nil {
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				t.failed[key] = time.Now()
+				t.d.options.Log.Error(err, "Could not make a template for machines; they boot", "retryAfter", templateRetry)
+			}
+		},
 	})
 }
 
