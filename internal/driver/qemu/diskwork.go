@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/machine/qemu"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
@@ -19,12 +20,11 @@ var diskRetryInterval = 10 * time.Second
 // diskWork is the background work on the disks of a machine; machine.mu protects it. It is not a task: the machine runs,
 // and can be stopped and deleted, meanwhile.
 type diskWork struct {
-	// running means that the work is in progress, again that something has changed since its last pass began.
-	running, again bool
-	// wake ends a pause of the work.
-	wake chan struct{}
-	// cancel ends the work; closed means that the machine is being deleted.
-	cancel context.CancelFunc
+	// work is in progress as long as something is left to do.
+	work operation.Slot
+	// changed has a value if something has changed since the last pass began.
+	changed chan struct{}
+	// closed means that the machine is being deleted.
 	closed bool
 	// pending has what is not complete; unchecked means that this manager does not know it yet.
 	pending   []backend.PendingDisk
@@ -40,54 +40,40 @@ func (m *machine) changeDisks() {
 	if m.d.closed || m.disks.closed {
 		return
 	}
-	if len(m.def.Disks) == 0 && len(m.def.DiskRecords) == 0 && !m.disks.running {
+	if len(m.def.Disks) == 0 && len(m.def.DiskRecords) == 0 && !m.disks.work.Busy() {
 		m.disks.pending = nil
 		return
 	}
-	m.disks.again = true
-	if m.disks.running {
-		select {
-		case m.disks.wake <- struct{}{}:
-		default: // it is awake
-		}
-		return
+	select {
+	case m.disks.changed <- struct{}{}:
+	default: // the next pass has not begun
 	}
-	ctx, cancel := context.WithCancel(m.d.ctx)
-	m.disks.running, m.disks.cancel, m.disks.wake = true, cancel, make(chan struct{}, 1)
-	m.d.tasks.Go(func() {
-		defer cancel()
-		for m.nextDiskPass(ctx) {
-			m.setPendingDisks(m.passDisks(ctx))
+	_ = m.disks.work.Begin(m.d.ctx, &m.d.tasks, operation.Work{Do: m.completeDisks, Changed: func() {
+		if len(m.disks.changed) > 0 { // since the last pass
+			m.changeDisks()
 		}
-	})
+	}})
 }
 
-// nextDiskPass waits until another pass is due. It returns false when nothing is left to do.
-func (m *machine) nextDiskPass(ctx context.Context) bool {
-	m.mu.Lock()
-	again, pending := m.disks.again, len(m.disks.pending) > 0
-	m.disks.again = false
-	done := ctx.Err() != nil || !again && !pending
-	if done {
-		m.disks.running = false
+// completeDisks makes passes over the disks until nothing is left to do.
+func (m *machine) completeDisks(ctx context.Context) error {
+	for ctx.Err() == nil {
+		select {
+		case <-m.disks.changed: // this pass sees it
+		default:
+		}
+		pending := m.passDisks(ctx)
+		m.setPendingDisks(pending)
+		if len(pending) == 0 && len(m.disks.changed) == 0 {
+			break
+		}
+		select {
+		case <-m.disks.changed:
+		case <-time.After(diskRetryInterval):
+		case <-ctx.Done():
+		}
 	}
-	wake := m.disks.wake
-	m.mu.Unlock()
-	if done || again {
-		return !done
-	}
-	timer := time.NewTimer(diskRetryInterval)
-	defer timer.Stop()
-	select {
-	case <-wake:
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.disks.again = false
-	m.disks.running = ctx.Err() == nil
-	return m.disks.running
+	return nil
 }
 
 // closeDisks ends the work on disks, before the machine is deleted.
@@ -95,9 +81,7 @@ func (m *machine) closeDisks() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.disks.closed = true
-	if m.disks.cancel != nil {
-		m.disks.cancel()
-	}
+	m.disks.work.Cancel()
 }
 
 func (m *machine) setPendingDisks(pending []backend.PendingDisk) {

@@ -71,14 +71,14 @@ type machine struct {
 	lastLook   look
 	lastActive time.Time
 
-	// notifyLimiter limits notifications about the guest; notifyPending means that one is scheduled.
+	// notification is the next one about the guest; notifyLimiter limits them.
+	notification  operation.Slot
 	notifyLimiter *rate.Limiter
-	notifyPending bool
 }
 
 func newMachine(d *Driver, def definition) *machine {
 	m := &machine{
-		d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def,
+		d: d, id: def.Identity, dir: filepath.Join(d.machinesDir(), string(def.UID)), def: def, disks: diskWork{changed: make(chan struct{}, 1)},
 		notifyLimiter: rate.NewLimiter(rate.Every(notifyInterval), notifyBurst),
 	}
 	m.savedBytes.Store(def.Asleep.size())

@@ -10,6 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/diskbackup"
 	"github.com/keelson-dev/keelson/internal/driver/diskspace"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
@@ -157,35 +158,9 @@ func (m *machine) ownerChanged(byGuest bool) {
 }
 
 // notifyGuestChange notifies the controller of a change caused by the guest. Notifications are rate limited, but the last change is always
-// reported, if necessary with a delay.
+// reported, if necessary with a delay: one that waits reports the state at its time.
 func (m *machine) notifyGuestChange() {
-	m.mu.Lock()
-	waiting := m.notifyPending
-	var delay time.Duration
-	if !waiting {
-		delay = m.notifyLimiter.Reserve().Delay()
-		m.notifyPending = delay > 0
-	}
-	m.mu.Unlock()
-	switch {
-	case waiting: // a notification is pending, which reports the state at its time
-	case delay == 0:
-		m.notifyChange()
-	default:
-		m.d.tasks.Go(func() {
-			timer := time.NewTimer(delay)
-			defer timer.Stop()
-			select {
-			case <-m.d.ctx.Done():
-				return
-			case <-timer.C:
-			}
-			m.mu.Lock()
-			m.notifyPending = false
-			m.mu.Unlock()
-			m.notifyChange()
-		})
-	}
+	_ = m.notification.Begin(m.d.ctx, &m.d.tasks, operation.Work{Do: m.notifyLimiter.Wait, Changed: m.notifyChange})
 }
 
 // runEnded records the end of the run.
