@@ -246,10 +246,7 @@ func (d *Driver) notifyWhenGone(id backend.Identity, claims map[string]*corev1.P
 	}
 	time.AfterFunc(pause, func() {
 		if d.check() == nil {
-			d.mu.Lock()
-			notify := d.notify
-			d.mu.Unlock()
-			notify(id)
+			d.notifyChange(id)
 		}
 	})
 }

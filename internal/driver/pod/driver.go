@@ -104,7 +104,7 @@ type Driver struct {
 	imports map[types.UID]string
 	// guests has what launchers say about the guests in Pods that are not ready, by the UIDs of the Pods; empty if they were not asked.
 	guests map[types.UID]string
-	// sleeps are the attempts to put machines to sleep, that are in progress or have failed.
+	// sleeps are the last attempts to put machines to sleep.
 	sleeps map[machineKey]*sleepTask
 	// fills are the machines whose end of a fill is being recorded.
 	fills map[machineKey]bool
@@ -225,6 +225,14 @@ func (d *Driver) Watch(notify func(backend.Identity)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.notify = notify
+}
+
+// notifyChange notifies the controller of a change of a machine.
+func (d *Driver) notifyChange(id backend.Identity) {
+	d.mu.Lock()
+	notify := d.notify
+	d.mu.Unlock()
+	notify(id)
 }
 
 // check fails if the driver is closed.

@@ -162,9 +162,8 @@ func (d *Driver) keepSettling(id backend.Identity) {
 	d.repeat(fillRetryInterval, func() bool { return d.settleFill(d.running, id) != nil })
 	d.mu.Lock()
 	delete(d.fills, keyOf(id))
-	notify := d.notify
 	d.mu.Unlock()
-	notify(id)
+	d.notifyChange(id)
 }
 
 // settleFill records the end of the fill of a machine, and deletes its Pod.

@@ -75,10 +75,9 @@ func (d *Driver) askOnce(id backend.Identity, uid types.UID, path string, answer
 	if isWanted {
 		answers[uid] = answer
 	}
-	notify := d.notify
 	d.mu.Unlock()
 	if isWanted && answer != before {
-		notify(id)
+		d.notifyChange(id)
 	}
 	return answer, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/launcher"
 )
 
@@ -33,12 +34,10 @@ type asleep struct {
 	SavedBytes int64 `json:"savedBytes,omitempty"`
 }
 
-// sleepTask is an attempt to put the run in a Pod to sleep.
+// sleepTask is the last attempt to put the run in a Pod to sleep.
 type sleepTask struct {
-	pod types.UID
-	// err is why it has failed; nil while it is in progress, or if it has not. at is when.
-	err error
-	at  time.Time
+	pod  types.UID
+	work operation.Slot
 }
 
 // isAsleep reports whether a machine is asleep, given its Pod, which may be nil.
@@ -117,13 +116,15 @@ func (d *Driver) Sleep(ctx context.Context, id backend.Identity, options backend
 func (d *Driver) lastSleep(id backend.Identity, pod types.UID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch task := d.sleeps[keyOf(id)]; {
+	task := d.sleeps[keyOf(id)]
+	switch {
 	case task == nil || task.pod != pod:
 		return nil
-	case task.err == nil:
+	case task.work.Busy():
 		return backend.ErrInProgress
-	case time.Since(task.at) < sleepRetryInterval:
-		return task.err
+	}
+	if at, err := task.work.Failure(backend.TaskSleep); time.Since(at) < sleepRetryInterval {
+		return err
 	}
 	return nil
 }
@@ -135,19 +136,15 @@ func (d *Driver) beginSleep(id backend.Identity, pod types.UID) {
 	if d.closed {
 		return
 	}
-	d.sleeps[keyOf(id)] = &sleepTask{pod: pod}
-	d.watches.Go(func() {
-		ctx, cancel := context.WithTimeout(d.running, sleepTimeout)
-		defer cancel()
-		err := d.askSleep(ctx, id, pod)
-		d.mu.Lock()
-		delete(d.sleeps, keyOf(id))
-		if err != nil {
-			d.sleeps[keyOf(id)] = &sleepTask{pod: pod, err: err, at: time.Now()}
-		}
-		notify := d.notify
-		d.mu.Unlock()
-		notify(id)
+	task := &sleepTask{pod: pod}
+	d.sleeps[keyOf(id)] = task
+	_ = task.work.Begin(d.running, &d.watches, operation.Work{
+		Kind: backend.TaskSleep, Progress: "its memory is being saved", Changed: func() { d.notifyChange(id) },
+		Do: func(ctx context.Context) error {
+			ctx, cancel := context.WithTimeout(ctx, sleepTimeout)
+			defer cancel()
+			return d.askSleep(ctx, id, pod)
+		},
 	})
 }
 
@@ -214,7 +211,7 @@ func (d *Driver) addSleep(server *backend.Server) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if task := d.sleeps[keyOf(server.Identity)]; task != nil && task.err == nil {
-		server.Task, server.Progress = backend.TaskSleep, "its memory is being saved"
+	if task := d.sleeps[keyOf(server.Identity)]; task != nil && task.work.Busy() {
+		server.Task, server.Progress = task.work.State()
 	}
 }

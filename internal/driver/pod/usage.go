@@ -97,10 +97,9 @@ func (d *Driver) measure(pods []corev1.Pod, metrics map[types.NamespacedName]met
 		}
 		d.usage[keyOf(id)] = m
 	}
-	notify := d.notify
 	d.mu.Unlock()
 	for _, id := range changed {
-		notify(id)
+		d.notifyChange(id)
 	}
 }
 
