@@ -95,6 +95,14 @@ func changeFinalizers(ctx context.Context, c client.Client, object client.Object
 	return nil
 }
 
+// Earlier returns the earlier of two times. The zero time does not count.
+func Earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // Seconds returns the seconds between two times for a histogram, at least 0. The times may come from different clocks (the API
 // server's and this host's) or from a clock that was set back, and the sum of a histogram must not decrease: Prometheus takes a
 // decrease for a restart of the process.

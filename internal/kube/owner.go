@@ -37,10 +37,10 @@ func IsLeftover(child, owner client.Object, kind schema.GroupKind) bool {
 	return ref != nil && ref.Name == owner.GetName() && ref.UID != owner.GetUID()
 }
 
-// ClassifyAlreadyExists handles an AlreadyExists error for a child of owner that is not in the
+// classifyAlreadyExists handles an AlreadyExists error for a child of owner that is not in the
 // cache. It reads the existing object from the API server and returns ErrStale if the cache or
 // the garbage collector will catch up, or ErrNotOwned if the object has another owner.
-func ClassifyAlreadyExists(ctx context.Context, live client.Reader, child schema.GroupVersionKind, name string, owner client.Object, kind schema.GroupKind) error {
+func classifyAlreadyExists(ctx context.Context, live client.Reader, child schema.GroupVersionKind, name string, owner client.Object, kind schema.GroupKind) error {
 	var found metav1.PartialObjectMetadata
 	found.SetGroupVersionKind(child)
 	err := live.Get(ctx, client.ObjectKey{Namespace: owner.GetNamespace(), Name: name}, &found)

@@ -127,7 +127,6 @@ func Summarize(of Of, p *Plan, actErr error, now time.Time, conditions *[]metav1
 	case isFailed && !kube.IsStale(failed):
 		is = condition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotPending, "%v. Keelson retries", failed.Err)
 	}
-	is.ObservedGeneration, is.LastTransitionTime = of.GetGeneration(), metav1.NewTime(now)
-	meta.SetStatusCondition(conditions, is)
+	kube.SetConditions(of, conditions, now, is)
 	return status
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -278,12 +279,7 @@ func forceDeleteAt(cluster *v1alpha1.Cluster) (time.Time, bool) {
 }
 
 func hasFinalizer(cluster *v1alpha1.Cluster) bool {
-	for _, f := range cluster.Finalizers {
-		if f == v1alpha1.Finalizer || f == v1alpha1.LegacyFinalizer {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(cluster.Finalizers, v1alpha1.Finalizer) || slices.Contains(cluster.Finalizers, v1alpha1.LegacyFinalizer)
 }
 
 // sooner returns the shorter of two durations, where zero means never.

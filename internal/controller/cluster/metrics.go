@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -55,10 +56,7 @@ func newMeasures() *measures {
 }
 
 // current is the reader of the running manager. A process may run several managers one after the other.
-var current struct {
-	sync.Mutex
-	reader client.Reader
-}
+var current atomic.Pointer[client.Reader]
 
 var registerOnce = sync.OnceFunc(func() {
 	metrics.Registry.MustRegister(measured.provisioning, measured.deletion, measured.probes, measured.failures, measured.orphans, collector{})
@@ -67,9 +65,7 @@ var registerOnce = sync.OnceFunc(func() {
 // register adds the metrics to the registry. From now on the collector uses reader.
 func register(reader client.Reader) {
 	registerOnce()
-	current.Lock()
-	defer current.Unlock()
-	current.reader = reader
+	current.Store(&reader)
 }
 
 func (m *measures) probed(cluster string, took time.Duration, ok bool) {
@@ -118,12 +114,11 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
-	current.Lock()
-	reader := current.reader
-	current.Unlock()
-	if reader == nil {
+	used := current.Load()
+	if used == nil {
 		return
 	}
+	reader := *used
 	//nolint:forbidigo // a collector is called without a context; the cache answers at once
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

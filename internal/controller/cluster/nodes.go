@@ -1,10 +1,10 @@
 package cluster
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // summarizeNodes sets the condition about the nodes. There is none with an engine that does not report them.
@@ -30,6 +30,5 @@ func summarizeNodes(cluster *v1alpha1.Cluster, seen observation, p plan, status 
 	default:
 		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonStarting, "The nodes are starting")
 	}
-	is.ObservedGeneration, is.LastTransitionTime = cluster.Generation, metav1.NewTime(p.at)
-	meta.SetStatusCondition(&status.Conditions, is)
+	kube.SetConditions(cluster, &status.Conditions, p.at, is)
 }

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -153,12 +155,7 @@ func find(components []Component, name string) *Component {
 // isControlled reports whether a child belongs to a Cluster. It compares the UID only: references of the original controller had
 // no API group and were not controller references.
 func isControlled(child metav1.Object, cluster *v1alpha1.Cluster) bool {
-	for _, ref := range child.GetOwnerReferences() {
-		if ref.UID == cluster.UID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(child.GetOwnerReferences(), func(ref metav1.OwnerReference) bool { return ref.UID == cluster.UID })
 }
 
 // down returns the names of the components that do not run, and how the first of them exited.
@@ -167,9 +164,7 @@ func down(components []Component) (names, detail string) {
 	for _, c := range components {
 		if !c.Up {
 			all = append(all, c.Name)
-			if detail == "" {
-				detail = c.Detail
-			}
+			detail = cmp.Or(detail, c.Detail)
 		}
 	}
 	return strings.Join(all, ", "), detail

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/requests"
 	"github.com/keelson-dev/keelson/internal/snapshots"
 )
@@ -142,8 +143,7 @@ func summarizeRestore(cluster *v1alpha1.Cluster, seen observation, p plan, statu
 		summarizeResult(cluster, seen, p, status)
 	}
 	is := restoredCondition(cluster, seen, p, status)
-	is.ObservedGeneration, is.LastTransitionTime = cluster.Generation, metav1.NewTime(p.at)
-	meta.SetStatusCondition(&status.Conditions, is)
+	kube.SetConditions(cluster, &status.Conditions, p.at, is)
 }
 
 // summarizeResult sets the result of a restore that has ended.

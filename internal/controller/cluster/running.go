@@ -9,6 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // stop is whether and why a cluster is not to run now. The zero value means that it is to run.
@@ -86,6 +87,5 @@ func summarizeExpiry(cluster *v1alpha1.Cluster, p plan, status *v1alpha1.Cluster
 			is = condition(name, metav1.ConditionTrue, v1alpha1.ReasonExpiring, "The Cluster is deleted at %s. To keep it, raise or remove spec.expiresAfter", text)
 		}
 	}
-	is.ObservedGeneration, is.LastTransitionTime = cluster.Generation, metav1.NewTime(p.at)
-	meta.SetStatusCondition(&status.Conditions, is)
+	kube.SetConditions(cluster, &status.Conditions, p.at, is)
 }

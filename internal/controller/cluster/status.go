@@ -35,19 +35,14 @@ func summarize(cluster *v1alpha1.Cluster, seen observation, p plan, actErr error
 	} else if p.kubeconfig == childKeep && seen.kubeconfig != nil && isControlled(seen.kubeconfig, cluster) {
 		status.KubeconfigRef = &v1alpha1.KubeconfigReference{Name: cluster.Name, SecretRef: seen.kubeconfig.Spec.SecretRef.DeepCopy()}
 	}
-	for _, condition := range []metav1.Condition{
+	kube.SetConditions(cluster, &status.Conditions, p.at,
 		summarizeProvisioned(cluster, seen, p, actErr),
 		summarizeReady(cluster, seen, p),
 		summarizeControlPlane(cluster, seen, p),
 		summarizeEtcd(cluster, seen, p),
 		summarizeKubeconfig(cluster, seen, p, actErr),
 		summarizeDeleting(cluster, seen, p, actErr),
-		summarizePaused(cluster),
-	} {
-		condition.ObservedGeneration = cluster.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.at)
-		meta.SetStatusCondition(&status.Conditions, condition)
-	}
+		summarizePaused(cluster))
 	summarizeNodes(cluster, seen, p, &status)
 	summarizeUsers(cluster, seen, p, actErr, &status)
 	summarizeRestore(cluster, seen, p, &status)

@@ -226,8 +226,7 @@ func summarizeUsers(cluster *v1alpha1.Cluster, seen observation, p plan, actErr 
 	case len(missing) > 0:
 		is = condition(name, metav1.ConditionFalse, v1alpha1.ReasonWaiting, "The cluster issues the credentials of these users when the spec is applied: %s", strings.Join(missing, ", "))
 	}
-	is.ObservedGeneration, is.LastTransitionTime = cluster.Generation, metav1.NewTime(p.at)
-	meta.SetStatusCondition(&status.Conditions, is)
+	kube.SetConditions(cluster, &status.Conditions, p.at, is)
 }
 
 // keepRotations sets the last request for a rotation of each user without one: who removes the field does not request a rotation.

@@ -64,7 +64,7 @@ func (p *plan) keepDuringHandover(since time.Time) {
 	over := since.Add(handoverPeriod)
 	isEarlier := func(r run) bool { return !r.at.After(since) }
 	if slices.ContainsFunc(p.prune, isEarlier) || slices.ContainsFunc(p.release, isEarlier) {
-		p.wakeAt = earlier(p.wakeAt, over)
+		p.wakeAt = kube.Earlier(p.wakeAt, over)
 	}
 	p.prune = slices.DeleteFunc(p.prune, isEarlier)
 	p.release = slices.DeleteFunc(p.release, isEarlier)

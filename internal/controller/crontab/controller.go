@@ -133,7 +133,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, cronTab *stablev1.CronTab) (
 	done, actErr := r.act(ctx, cronTab, st, seen, plan)
 	if actErr == nil && plan.isRoutine() {
 		// Other CronTabs may be due too. The status can wait for the event of the Job.
-		r.wakeups.set(key, earlier(plan.wakeAt, plan.now.Add(maxPostponement)))
+		r.wakeups.set(key, kube.Earlier(plan.wakeAt, plan.now.Add(maxPostponement)))
 		return kube.Later(), nil
 	}
 	r.observePods(ctx, cronTab, st, &seen, plan.now) // after the due run, because it asks the API server

@@ -290,32 +290,24 @@ func (p *plan) selectNextRun(cronTab *stablev1.CronTab, seen observation) {
 func (p *plan) scheduleWakeup(cronTab *stablev1.CronTab, seen observation) {
 	if p.start != nil && !p.postponed && (p.queuedCount > 1 || !p.start.backfill.IsZero()) {
 		// More runs are due, or perhaps more of a backfill can start.
-		p.wakeAt = earlier(p.wakeAt, p.now)
+		p.wakeAt = kube.Earlier(p.wakeAt, p.now)
 	}
 	if p.postponed {
-		p.wakeAt = earlier(p.wakeAt, p.now.Add(maxPostponement))
+		p.wakeAt = kube.Earlier(p.wakeAt, p.now.Add(maxPostponement))
 	}
 	if waiting := longestWaiting(seen.runs); waiting != nil && seen.stuckAfter > 0 {
-		p.wakeAt = earlier(p.wakeAt, nextStuckCheck(waiting, seen.stuckAfter, p.now))
+		p.wakeAt = kube.Earlier(p.wakeAt, nextStuckCheck(waiting, seen.stuckAfter, p.now))
 	}
 	if seen.schedule == nil || p.halted {
 		return
 	}
 	if next, ok := seen.schedule.Next(p.progress.decidedUntil); ok {
 		p.next = next
-		p.wakeAt = earlier(p.wakeAt, seen.schedule.Due(next))
+		p.wakeAt = kube.Earlier(p.wakeAt, seen.schedule.Due(next))
 	}
 	if cronTab.Spec.StartingDeadlineSeconds != nil && p.start == nil && len(p.progress.queued) > 0 {
-		p.wakeAt = earlier(p.wakeAt, startDeadline(seen.schedule.Due(p.progress.queued[0]), &cronTab.Spec))
+		p.wakeAt = kube.Earlier(p.wakeAt, startDeadline(seen.schedule.Due(p.progress.queued[0]), &cronTab.Spec))
 	}
-}
-
-// earlier returns the earlier of two times; zero means never.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // isDoubtful reports whether another process may have started the run: the API server has not confirmed the progress yet, or not since

@@ -44,16 +44,11 @@ func summarize(cronTab *stablev1.CronTab, seen observation, p plan, d actResult,
 	status.Active = activeRefs(cronTab, runs)
 	status.LastSuccessfulTime = latestFinish(cronTab.Status.LastSuccessfulTime, runs, succeeded)
 	status.LastRun = lastRun(cronTab.Status.LastRun, runs, seen.failure)
-	for _, condition := range []metav1.Condition{
+	kube.SetConditions(cronTab, &status.Conditions, p.now,
 		summarizeSchedule(seen, p),
 		summarizeReady(cronTab, seen, p, queued, actErr),
 		summarizeLastRun(cronTab.Namespace, status.LastRun),
-		summarizeStuck(cronTab.Namespace, seen.stuck),
-	} {
-		condition.ObservedGeneration = cronTab.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.now)
-		meta.SetStatusCondition(&status.Conditions, condition)
-	}
+		summarizeStuck(cronTab.Namespace, seen.stuck))
 	return status
 }
 
@@ -188,10 +183,10 @@ func (r *Reconciler) finish(ctx context.Context, cronTab *stablev1.CronTab, st *
 	case actErr == nil:
 	case errors.Is(actErr, kube.ErrNotOwned), errors.Is(actErr, errNoTemplate), errors.As(actErr, new(crontab.ParameterError)), kube.IsRejected(actErr):
 		outcome.Err = nil
-		wake = earlier(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
+		wake = kube.Earlier(wake, p.now.Add(kube.RejectedPause(is.LastTransitionTime.Time, p.now)))
 	default:
 		// The backoff of the queue starts shorter but has no such limit.
-		wake = earlier(wake, p.now.Add(maxRetryInterval))
+		wake = kube.Earlier(wake, p.now.Add(maxRetryInterval))
 	}
 	r.wakeups.set(client.ObjectKeyFromObject(cronTab), wake)
 	r.recordEvents(cronTab, st, p, d)

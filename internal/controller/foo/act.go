@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -38,16 +37,12 @@ func (r *Reconciler) act(ctx context.Context, foo *v1alpha1.Foo, p plan) error {
 func (r *Reconciler) create(ctx context.Context, foo *v1alpha1.Foo) error {
 	name := foo.Spec.DeploymentName
 	deployment, err := asObject(newDeployment(foo))
-	if err == nil {
-		err = r.Client.Create(ctx, deployment, client.FieldOwner(kube.FieldManager))
-	}
-	if apierrors.IsAlreadyExists(err) {
-		err = kube.ClassifyAlreadyExists(ctx, r.Live, appsv1.SchemeGroupVersion.WithKind("Deployment"), name, foo, kind.GroupKind())
-	}
 	if err != nil {
 		return kube.Named(err, "create", "Deployment", foo.Namespace, name)
 	}
-	r.Status.Created()
+	if err := r.CreateChild(ctx, deployment, appsv1.SchemeGroupVersion.WithKind("Deployment"), foo, kind.GroupKind()); err != nil {
+		return err
+	}
 	log.FromContext(ctx).V(1).Info("Created Deployment", "Deployment", name)
 	if foo.Status.ObservedGeneration > 0 {
 		// Not for the first Deployment: every Foo has one, and the event would be a third

@@ -1,6 +1,7 @@
 package foo
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -92,10 +93,7 @@ func replicas(foo *v1alpha1.Foo) int32 { return ptr.Deref(foo.Spec.Replicas, 1) 
 
 // image returns spec.image or its default, see replicas.
 func image(foo *v1alpha1.Foo) string {
-	if foo.Spec.Image == "" {
-		return v1alpha1.DefaultImage
-	}
-	return foo.Spec.Image
+	return cmp.Or(foo.Spec.Image, v1alpha1.DefaultImage)
 }
 
 // differences describes what an apply of newDeployment would change in the Deployment, for

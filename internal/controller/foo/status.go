@@ -8,7 +8,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -28,9 +27,7 @@ func summarize(foo *v1alpha1.Foo, seen observation, p plan, actErr error) v1alph
 	}
 	ready := summarizeReady(foo, seen, p, actErr)
 	ready.Type = v1alpha1.ConditionReady
-	ready.ObservedGeneration = foo.Generation
-	ready.LastTransitionTime = metav1.NewTime(p.at)
-	meta.SetStatusCondition(&status.Conditions, ready)
+	kube.SetConditions(foo, &status.Conditions, p.at, ready)
 	return status
 }
 

@@ -2,6 +2,7 @@
 package kubeconfig
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -135,8 +136,5 @@ func (r *Reconciler) observe(ctx context.Context, k *v1alpha1.Kubeconfig) (obser
 }
 
 func keyOf(ref *v1alpha1.SecretReference) string {
-	if ref.Key == "" {
-		return v1alpha1.SecretKey
-	}
-	return ref.Key
+	return cmp.Or(ref.Key, v1alpha1.SecretKey)
 }

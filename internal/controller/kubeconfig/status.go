@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // summarize returns the status of a Kubeconfig and the time until the next reconcile.
@@ -38,8 +38,6 @@ func summarize(k *v1alpha1.Kubeconfig, seen observation, now time.Time) (v1alpha
 		}
 	}
 	ready.Type = v1alpha1.ConditionReady
-	ready.ObservedGeneration = k.Generation
-	ready.LastTransitionTime = metav1.NewTime(now)
 	conditions := status.Conditions[:0]
 	for _, c := range status.Conditions {
 		if c.Reason != "" { // the original controller stored conditions without a reason
@@ -47,7 +45,7 @@ func summarize(k *v1alpha1.Kubeconfig, seen observation, now time.Time) (v1alpha
 		}
 	}
 	status.Conditions = conditions
-	meta.SetStatusCondition(&status.Conditions, ready)
+	kube.SetConditions(k, &status.Conditions, now, ready)
 	return status, again
 }
 

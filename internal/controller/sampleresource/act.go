@@ -39,14 +39,9 @@ func (r *Reconciler) act(ctx context.Context, sample *samplev1.SampleResource, p
 }
 
 func (r *Reconciler) create(ctx context.Context, sample *samplev1.SampleResource, name string) error {
-	err := r.Client.Create(ctx, newPod(sample, name), client.FieldOwner(kube.FieldManager))
-	if apierrors.IsAlreadyExists(err) {
-		err = kube.ClassifyAlreadyExists(ctx, r.Live, corev1.SchemeGroupVersion.WithKind("Pod"), name, sample, kind.GroupKind())
+	if err := r.CreateChild(ctx, newPod(sample, name), corev1.SchemeGroupVersion.WithKind("Pod"), sample, kind.GroupKind()); err != nil {
+		return err
 	}
-	if err != nil {
-		return kube.Named(err, "create", "Pod", sample.Namespace, name)
-	}
-	r.Status.Created()
 	log.FromContext(ctx).V(1).Info("Created Pod", "Pod", name)
 	if sample.Status.ObservedGeneration > 0 {
 		// Not for the first Pod: every SampleResource has one.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -40,9 +39,7 @@ func summarize(sample *samplev1.SampleResource, _ observation, p plan, actErr er
 	}
 	ready := summarizeReady(sample, p, actErr)
 	ready.Type = samplev1.ConditionReady
-	ready.ObservedGeneration = sample.Generation
-	ready.LastTransitionTime = metav1.NewTime(p.at)
-	meta.SetStatusCondition(&status.Conditions, ready)
+	kube.SetConditions(sample, &status.Conditions, p.at, ready)
 	return status
 }
 

@@ -2,7 +2,6 @@ package virtualmachine
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,37 +44,8 @@ func watchImages(c client.Reader) handler.EventHandler {
 
 // ImageStore returns the driver that keeps images: the first one of the manager that can.
 func (d *Drivers) ImageStore() (backend.ImageStore, v1alpha1.Host, error) {
-	var first error
-	for _, name := range d.names {
-		driver, err := d.get(name)
-		if err != nil {
-			if first == nil {
-				first = err
-			}
-			continue
-		}
-		if store := storeOf[backend.ImageStore](driver); store != nil {
-			host := driver.Host()
-			return store, v1alpha1.Host{Driver: name, ID: host.ID, Name: host.Name}, nil
-		}
-	}
-	if first == nil {
-		first = fmt.Errorf("%w: --vm-driver=%s has no driver that keeps images; add qemu", backend.ErrMissing, strings.Join(d.names, ","))
-	}
-	return nil, v1alpha1.Host{}, first
+	return storeIn[backend.ImageStore](d, "", "images")
 }
 
 // WatchImages sets the function to call with the name of an image that has changed.
-func (d *Drivers) WatchImages(notify func(name string)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notifyImages = notify
-}
-
-// notifyImage forwards a change to the function set by WatchImages.
-func (d *Drivers) notifyImage(name string) {
-	d.mu.Lock()
-	notify := d.notifyImages
-	d.mu.Unlock()
-	notify(name)
-}
+func (d *Drivers) WatchImages(notify func(name string)) { d.images.set(notify) }

@@ -10,6 +10,7 @@ import (
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/cron"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // bySchedule is the field of the spec that wants a machine to sleep on a schedule.
@@ -70,7 +71,7 @@ func (p *power) followSchedule(vm *v1alpha1.VirtualMachine, awake, now time.Time
 	}
 	p.nextWake, _ = wake.Next(now)
 	p.nextSleep, _ = sleep.Next(now)
-	p.change = soonest(p.change, soonest(p.nextWake, p.nextSleep))
+	p.change = kube.Earlier(p.change, kube.Earlier(p.nextWake, p.nextSleep))
 	if last, ok := wake.Prev(now.Add(time.Nanosecond)); ok && last.After(awake) {
 		awake = last
 	}
@@ -98,20 +99,12 @@ func (p *power) sleepIfIdle(idle *v1alpha1.VirtualMachineIdle, server *backend.S
 			last = awake
 		}
 		if due := last.Add(idle.SleepAfter.Duration); due.After(now) {
-			p.change = soonest(p.change, due)
+			p.change = kube.Earlier(p.change, due)
 			return
 		}
 	}
 	p.wanted, p.by = v1alpha1.ActionAsleep, byIdle
 	p.sleep = backend.SleepOptions{Idle: true, WakeOnConnection: wakes}
-}
-
-// soonest returns the earlier of two times. The zero time does not count.
-func soonest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // whenAwake describes when a machine that is to sleep is to be on again.

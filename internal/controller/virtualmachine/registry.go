@@ -1,6 +1,7 @@
 package virtualmachine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
@@ -34,13 +36,32 @@ type Drivers struct {
 	mu     sync.Mutex
 	closed bool
 	slots  map[string]*slot
-	notify func(backend.Identity)
-	// notifyImages is called with the name of an image that has changed.
-	notifyImages func(name string)
-	// notifyDisks is called with a VirtualDisk that has changed.
-	notifyDisks func(backend.DiskIdentity)
-	// notifySnapshots is called with a VirtualMachineSnapshot that has changed.
-	notifySnapshots func(backend.SnapshotIdentity)
+
+	servers   watcher[backend.Identity]
+	images    watcher[string] // by name
+	disks     watcher[backend.DiskIdentity]
+	snapshots watcher[backend.SnapshotIdentity]
+}
+
+// watcher forwards changes of something in any driver to a function that is set later.
+type watcher[I any] struct {
+	mu     sync.Mutex
+	notify func(I)
+}
+
+func (w *watcher[I]) set(notify func(I)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.notify = notify
+}
+
+func (w *watcher[I]) changed(id I) {
+	w.mu.Lock()
+	notify := w.notify
+	w.mu.Unlock()
+	if notify != nil {
+		notify(id)
+	}
 }
 
 // slot is one driver.
@@ -55,8 +76,7 @@ type slot struct {
 // opener is a driver that this program does not have, which the conditions of its machines
 // report.
 func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveClock) *Drivers {
-	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}, notify: func(backend.Identity) {}, notifyImages: func(string) {},
-		notifyDisks: func(backend.DiskIdentity) {}, notifySnapshots: func(backend.SnapshotIdentity) {}}
+	d := &Drivers{names: names, openers: openers, clock: clock, slots: map[string]*slot{}}
 	for _, name := range names {
 		d.slots[name] = &slot{}
 	}
@@ -66,19 +86,28 @@ func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveCl
 // Default returns the name of the driver for machines without spec.driver.
 func (d *Drivers) Default() string { return d.names[0] }
 
-// watch sets the function to call for changes in any driver.
-func (d *Drivers) watch(notify func(backend.Identity)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notify = notify
-}
-
-// notifyWatcher forwards a change to the function set by watch.
-func (d *Drivers) notifyWatcher(id backend.Identity) {
-	d.mu.Lock()
-	notify := d.notify
-	d.mu.Unlock()
-	notify(id)
+// storeIn returns the named driver that keeps something, or without a name the first one of the manager that can, and its host.
+func storeIn[T any](d *Drivers, named, what string) (T, v1alpha1.Host, error) {
+	var first error
+	for _, name := range d.names {
+		if named != "" && name != named {
+			continue
+		}
+		driver, err := d.get(name)
+		if err != nil {
+			first = cmp.Or(first, err)
+			continue
+		}
+		if store := storeOf[T](driver); any(store) != nil {
+			host := driver.Host()
+			return store, v1alpha1.Host{Driver: name, ID: host.ID, Name: host.Name}, nil
+		}
+	}
+	if first == nil {
+		first = fmt.Errorf("%w: --vm-driver=%s has no driver that keeps %s; add qemu", backend.ErrMissing, strings.Join(d.names, ","), what)
+	}
+	var none T
+	return none, v1alpha1.Host{}, first
 }
 
 // get returns an open driver. The error is a backend.ErrMissing if there is none, or a
@@ -106,15 +135,15 @@ func (d *Drivers) get(name string) (Driver, error) {
 		switch {
 		case s.err == nil:
 			s.driver = instrument(driver)
-			s.driver.Watch(d.notifyWatcher)
+			s.driver.Watch(d.servers.changed)
 			if store := storeOf[backend.ImageStore](driver); store != nil {
-				store.WatchImages(d.notifyImage)
+				store.WatchImages(d.images.changed)
 			}
 			if store := storeOf[backend.DiskStore](driver); store != nil {
-				store.WatchDisks(d.notifyDisk)
+				store.WatchDisks(d.disks.changed)
 			}
 			if store := storeOf[backend.SnapshotStore](driver); store != nil {
-				store.WatchSnapshots(d.notifySnapshot)
+				store.WatchSnapshots(d.snapshots.changed)
 			}
 		case !errors.Is(s.err, backend.ErrMissing):
 			s.err = fmt.Errorf("open driver %s: %w: %w", name, backend.ErrUnavailable, s.err)

@@ -168,8 +168,7 @@ func summarizeRestore(vm *v1alpha1.VirtualMachine, observed *observation, p plan
 		status.Restore = restoreOf(vm, observed).End(failed != nil, message, p.now)
 	}
 	is := restoredCondition(vm, observed, p, err, status)
-	is.ObservedGeneration, is.LastTransitionTime = vm.Generation, metav1.NewTime(p.now)
-	meta.SetStatusCondition(&status.Conditions, is)
+	kube.SetConditions(vm, &status.Conditions, p.now, is)
 }
 
 // restoredCondition returns the condition of a VirtualMachine with spec.restore.

@@ -154,8 +154,7 @@ func summarizeService(vm *v1alpha1.VirtualMachine, observed observation, p plan,
 		return
 	}
 	condition := serviceCondition(vm, observed, isServed(observed, guest), err)
-	condition.ObservedGeneration, condition.LastTransitionTime = vm.Generation, metav1.NewTime(p.now)
-	meta.SetStatusCondition(&status.Conditions, condition)
+	kube.SetConditions(vm, &status.Conditions, p.now, condition)
 }
 
 func serviceCondition(vm *v1alpha1.VirtualMachine, observed observation, ready bool, err error) metav1.Condition {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -136,9 +137,7 @@ func adopt(object, wanted client.Object) {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	for name, value := range wanted.GetLabels() {
-		labels[name] = value
-	}
+	maps.Copy(labels, wanted.GetLabels())
 	object.SetLabels(labels)
 	switch o := object.(type) {
 	case *corev1.Service:

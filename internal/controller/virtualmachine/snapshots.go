@@ -166,16 +166,4 @@ func (d *Drivers) SnapshotStore(driver string) (backend.SnapshotStore, v1alpha1.
 }
 
 // WatchSnapshots sets the function to call with a snapshot that has changed.
-func (d *Drivers) WatchSnapshots(notify func(backend.SnapshotIdentity)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notifySnapshots = notify
-}
-
-// notifySnapshot forwards a change to the function set by WatchSnapshots.
-func (d *Drivers) notifySnapshot(id backend.SnapshotIdentity) {
-	d.mu.Lock()
-	notify := d.notifySnapshots
-	d.mu.Unlock()
-	notify(id)
-}
+func (d *Drivers) WatchSnapshots(notify func(backend.SnapshotIdentity)) { d.snapshots.set(notify) }

@@ -5,13 +5,13 @@ import (
 	"math"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/image"
+	"github.com/keelson-dev/keelson/internal/kube"
 )
 
 // usageStep is the change of a usage, in percentage points, that is written to the status.
@@ -41,11 +41,7 @@ func summarize(vm *v1alpha1.VirtualMachine, observed observation, p plan, done a
 		status.Reason = ""
 	}
 	all := append(summarizeServerConditions(vm, observed, p, ready), ready, guest, summarizeSynchronized(vm, observed, p, failure, actErr))
-	for _, condition := range all {
-		condition.ObservedGeneration = vm.Generation
-		condition.LastTransitionTime = metav1.NewTime(p.now)
-		meta.SetStatusCondition(&status.Conditions, condition)
-	}
+	kube.SetConditions(vm, &status.Conditions, p.now, all...)
 	summarizeService(vm, observed, p, guest, done.service, &status)
 	summarizeRestore(vm, &observed, p, done.previous, &status)
 	summarizeSnapshots(vm, observed, p, done.schedule, &status)

@@ -2,8 +2,6 @@ package virtualmachine
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -13,43 +11,11 @@ import (
 
 // DiskStore returns the driver that keeps VirtualDisks: the named one, or the first one of the manager that can.
 func (d *Drivers) DiskStore(driver string) (backend.DiskStore, v1alpha1.Host, error) {
-	var first error
-	for _, name := range d.names {
-		if driver != "" && name != driver {
-			continue
-		}
-		opened, err := d.get(name)
-		if err != nil {
-			if first == nil {
-				first = err
-			}
-			continue
-		}
-		if store := storeOf[backend.DiskStore](opened); store != nil {
-			host := opened.Host()
-			return store, v1alpha1.Host{Driver: name, ID: host.ID, Name: host.Name}, nil
-		}
-	}
-	if first == nil {
-		first = fmt.Errorf("%w: --vm-driver=%s has no driver that keeps VirtualDisks; add qemu", backend.ErrMissing, strings.Join(d.names, ","))
-	}
-	return nil, v1alpha1.Host{}, first
+	return storeIn[backend.DiskStore](d, driver, "VirtualDisks")
 }
 
 // WatchDisks sets the function to call with a VirtualDisk that has changed.
-func (d *Drivers) WatchDisks(notify func(backend.DiskIdentity)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notifyDisks = notify
-}
-
-// notifyDisk forwards a change to the function set by WatchDisks.
-func (d *Drivers) notifyDisk(id backend.DiskIdentity) {
-	d.mu.Lock()
-	notify := d.notifyDisks
-	d.mu.Unlock()
-	notify(id)
-}
+func (d *Drivers) WatchDisks(notify func(backend.DiskIdentity)) { d.disks.set(notify) }
 
 // collectDisks reports the size of VirtualDisks.
 func (c *collector) collectDisks(ctx context.Context, collected chan<- prometheus.Metric) {

@@ -3,6 +3,7 @@ package snapshot
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,19 +14,14 @@ import (
 )
 
 // current is the reader of the running manager. A process may run several managers one after the other.
-var current struct {
-	sync.Mutex
-	reader client.Reader
-}
+var current atomic.Pointer[client.Reader]
 
 var registerOnce = sync.OnceFunc(func() { metrics.Registry.MustRegister(collector{}) })
 
 // register adds the metrics to the registry. From now on the collector uses reader.
 func register(reader client.Reader) {
 	registerOnce()
-	current.Lock()
-	defer current.Unlock()
-	current.reader = reader
+	current.Store(&reader)
 }
 
 // collector reads the sizes and the conditions of ClusterSnapshots at each scrape.
@@ -45,12 +41,11 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (collector) Collect(ch chan<- prometheus.Metric) {
-	current.Lock()
-	reader := current.reader
-	current.Unlock()
-	if reader == nil {
+	used := current.Load()
+	if used == nil {
 		return
 	}
+	reader := *used
 	//nolint:forbidigo // a collector is called without a context; the cache answers at once
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

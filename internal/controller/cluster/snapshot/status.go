@@ -24,10 +24,7 @@ func summarize(s *v1alpha1.ClusterSnapshot, seen observation, p plan, actErr err
 		status.TakenAt, status.Size = &at, resource.NewQuantity(taken.Size, resource.BinarySI)
 		status.Revision, status.Version = taken.Revision, taken.Version
 	}
-	condition := summarizeReady(s, seen, p, actErr)
-	condition.ObservedGeneration = s.Generation
-	condition.LastTransitionTime = metav1.NewTime(p.now)
-	meta.SetStatusCondition(&status.Conditions, condition)
+	kube.SetConditions(s, &status.Conditions, p.now, summarizeReady(s, seen, p, actErr))
 	return status
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -22,8 +21,8 @@ func summarize(s *v1alpha1.ClusterSnapshot, seen observation, p plan, actErr err
 	if is.Status == metav1.ConditionTrue {
 		status.Location = p.location
 	}
-	is.Type, is.ObservedGeneration, is.LastTransitionTime = v1alpha1.ConditionStored, s.Generation, metav1.NewTime(p.now)
-	meta.SetStatusCondition(&status.Conditions, is)
+	is.Type = v1alpha1.ConditionStored
+	kube.SetConditions(s, &status.Conditions, p.now, is)
 	return status
 }
 

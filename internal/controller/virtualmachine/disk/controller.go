@@ -6,7 +6,6 @@ package disk
 
 import (
 	"context"
-	"errors"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -103,12 +102,6 @@ func (r *Reconciler) Observe(ctx context.Context, disk *v1alpha1.VirtualDisk) (o
 	}
 	ctx, cancel := external.Call(ctx)
 	defer cancel()
-	state, err := seen.store.ObserveDisk(ctx, seen.id)
-	switch {
-	case err == nil:
-		seen.state = &state
-	case !errors.Is(err, backend.ErrNotFound):
-		seen.err = err
-	}
+	seen.state, seen.err = external.Found(seen.store.ObserveDisk(ctx, seen.id))
 	return seen, nil
 }

@@ -40,7 +40,7 @@ func summarize(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, ac
 	if !disk.DeletionTimestamp.IsZero() {
 		ready = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The disk is being deleted")
 	}
-	external.SetConditions(disk, &status.Conditions, p.Now, ready, summarizeDeleting(disk, seen, p, actErr))
+	kube.SetConditions(disk, &status.Conditions, p.Now, ready, summarizeDeleting(disk, seen, p, actErr))
 	return status
 }
 

@@ -183,6 +183,17 @@ func act[T client.Object, S any](ctx context.Context, c client.Client, kind Kind
 	return nil
 }
 
+// Found returns what a driver has said about something: nil if it does not exist.
+func Found[S any](state S, err error) (*S, error) {
+	switch {
+	case errors.Is(err, backend.ErrNotFound):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	return &state, nil
+}
+
 // Call returns a context for a call of a driver.
 func Call(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTimeout)

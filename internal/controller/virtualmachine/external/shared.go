@@ -3,9 +3,7 @@ package external
 import (
 	"context"
 	"fmt"
-	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,14 +25,6 @@ func Changes[I any](watch func(notify func(I)), key func(I) client.ObjectKey) so
 // NewCondition returns a condition Ready.
 func NewCondition(status metav1.ConditionStatus, reason, message string, args ...any) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionReady, Status: status, Reason: reason, Message: kube.Sentence(fmt.Sprintf(message, args...))}
-}
-
-// SetConditions sets conditions of an object at a time.
-func SetConditions(object client.Object, all *[]metav1.Condition, at time.Time, conditions ...metav1.Condition) {
-	for _, condition := range conditions {
-		condition.ObservedGeneration, condition.LastTransitionTime = object.GetGeneration(), metav1.NewTime(at)
-		meta.SetStatusCondition(all, condition)
-	}
 }
 
 // DescribeHosts says that another host has something of an object, and what to do. resource is the short name for kubectl.

@@ -3,7 +3,6 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -125,13 +124,7 @@ func (r *Reconciler) Observe(ctx context.Context, image *v1alpha1.VirtualMachine
 	}
 	ctx, cancel := external.Call(ctx)
 	defer cancel()
-	state, err := seen.store.ObserveImage(ctx, identify(image))
-	switch {
-	case err == nil:
-		seen.state = &state
-	case !errors.Is(err, backend.ErrNotFound):
-		seen.err = err
-	}
+	seen.state, seen.err = external.Found(seen.store.ObserveImage(ctx, identify(image)))
 	return seen, nil
 }
 

@@ -3,8 +3,6 @@ package image
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,10 +14,8 @@ import (
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/kube"
+	"github.com/keelson-dev/keelson/internal/names"
 )
-
-// namedUsers is the number of machines that a message names.
-const namedUsers = 3
 
 // summarize returns the status of an image, given the observation, the plan, and the error of carrying
 // it out.
@@ -45,7 +41,7 @@ func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p external
 		// A new manager looks for the file, and usually finds it.
 		ready = *before
 	}
-	external.SetConditions(image, &status.Conditions, p.Now, ready, summarizeDeleting(image, seen, p, actErr))
+	kube.SetConditions(image, &status.Conditions, p.Now, ready, summarizeDeleting(image, seen, p, actErr))
 	return status
 }
 
@@ -89,7 +85,7 @@ func summarizeDeleting(image *v1alpha1.VirtualMachineImage, seen observation, p 
 	switch {
 	case image.DeletionTimestamp.IsZero():
 	case p.Action == external.InUse:
-		deleting = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse, "The deletion waits until no machine names the image: %s", describeUsers(seen.users))
+		deleting = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonInUse, "The deletion waits until no machine names the image: %s", names.Some(seen.users))
 	case actErr != nil:
 		deleting = external.NewCondition(metav1.ConditionTrue, v1alpha1.ReasonRemoving, "%v. Keelson retries", actErr)
 	case seen.err != nil:
@@ -99,14 +95,6 @@ func summarizeDeleting(image *v1alpha1.VirtualMachineImage, seen observation, p 
 	}
 	deleting.Type = v1alpha1.ConditionDeleting
 	return deleting
-}
-
-// describeUsers names some machines.
-func describeUsers(users []string) string {
-	if more := len(users) - namedUsers; more > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(users[:namedUsers], ", "), more)
-	}
-	return strings.Join(users, ", ")
 }
 
 // Finish implements external.Kind: it writes the status if it changed, then records events.

@@ -72,14 +72,9 @@ func (r *Reconciler) create(ctx context.Context, set *v1alpha1.VirtualMachineSet
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	err := r.Client.Create(ctx, machine, client.FieldOwner(kube.FieldManager))
-	if apierrors.IsAlreadyExists(err) {
-		err = kube.ClassifyAlreadyExists(ctx, r.Live, machineKind, machine.Name, set, kind.GroupKind())
+	if err := r.CreateChild(ctx, machine, machineKind, set, kind.GroupKind()); err != nil {
+		return err
 	}
-	if err != nil {
-		return kube.Named(err, "create", machineKind.Kind, machine.Namespace, machine.Name)
-	}
-	r.Status.Created()
 	r.tell(ctx, set, machine, v1alpha1.ReasonMachineCreated, "CreateMachine", "Created VirtualMachine %q", machine.Name)
 	return nil
 }

@@ -33,9 +33,7 @@ func summarize(set *v1alpha1.VirtualMachineSet, seen observation, p plan, actErr
 	}
 	ready := summarizeReady(set, seen, p, actErr)
 	ready.Type = v1alpha1.ConditionReady
-	ready.ObservedGeneration = set.Generation
-	ready.LastTransitionTime = metav1.NewTime(p.at)
-	meta.SetStatusCondition(&status.Conditions, ready)
+	kube.SetConditions(set, &status.Conditions, p.at, ready)
 	return status
 }
 

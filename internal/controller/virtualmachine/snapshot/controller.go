@@ -3,7 +3,6 @@ package snapshot
 
 import (
 	"context"
-	"errors"
 
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -116,12 +115,6 @@ func (r *Reconciler) Observe(ctx context.Context, s *v1alpha1.VirtualMachineSnap
 	}
 	ctx, cancel := external.Call(ctx)
 	defer cancel()
-	state, err := seen.store.ObserveSnapshot(ctx, seen.id)
-	switch {
-	case err == nil:
-		seen.state = &state
-	case !errors.Is(err, backend.ErrNotFound):
-		seen.err = err
-	}
+	seen.state, seen.err = external.Found(seen.store.ObserveSnapshot(ctx, seen.id))
 	return seen, nil
 }

@@ -34,7 +34,7 @@ func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.
 		}
 	}
 	ready := summarizeReady(s, seen, p, actErr)
-	external.SetConditions(s, &status.Conditions, p.Now, ready)
+	kube.SetConditions(s, &status.Conditions, p.Now, ready)
 	return status
 }
 
