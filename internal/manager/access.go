@@ -94,19 +94,15 @@ func (a *Access) validate(selected []Controller, namespaces []string, wrong func
 
 // accessServer serves the access API of a manager.
 type accessServer struct {
-	listener net.Listener
-	server   *access.Server
-	http     *http.Server
-	// remove removes the registration.
-	remove func(context.Context) error
-	// known is closed when kube-apiserver has the registration, if this manager has to wait for it.
-	known <-chan struct{}
-	log   logr.Logger
+	served
+	server *access.Server
+	http   *http.Server
+	log    logr.Logger
 }
 
 // addAccess listens, and has m serve the access API and register it. It returns nil if it is off, or without the controller
 // of VirtualMachines.
-func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
+func addAccess(m ctrl.Manager, o *Options) (_ *served, err error) {
 	access.RegisterMetrics()
 	if !serving.IsOn(o.Access.Address) || o.drivers == nil {
 		return nil, nil
@@ -147,7 +143,7 @@ func addAccess(m ctrl.Manager, o *Options) (_ *accessServer, err error) {
 			GetCertificate: rotator.GetCertificate,
 		},
 	}
-	return s, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()), m.Add(history), m.Add(s))
+	return &s.served, errors.Join(m.Add(rotator.Follower()), m.Add(rotator.Renewer()), m.Add(history), m.Add(s))
 }
 
 // register returns the rotation of the certificates, which registers the server with kube-apiserver.
@@ -222,28 +218,6 @@ func (s *accessServer) Start(ctx context.Context) error {
 		return fmt.Errorf("serve the access API: %w", err)
 	}
 	<-stopped
-	return nil
-}
-
-// wait waits until kube-apiserver has the registration, if this manager has to wait for it.
-func (s *accessServer) wait(ctx context.Context) {
-	if s == nil || s.known == nil {
-		return
-	}
-	select {
-	case <-s.known:
-	case <-ctx.Done():
-	}
-}
-
-// close frees the port. The server has closed it already, if it ever ran.
-func (s *accessServer) close() error {
-	if s == nil {
-		return nil
-	}
-	if err := s.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
-		return fmt.Errorf("close %s: %w", s.listener.Addr(), err)
-	}
 	return nil
 }
 

@@ -23,24 +23,26 @@ import (
 	"github.com/keelson-dev/keelson/internal/manager/serving"
 )
 
-// webhookServer is the admission webhook of a manager.
-type webhookServer struct {
+// served is what a manager serves to the API server: the admission webhook or the access API; nil if that is off.
+type served struct {
 	listener net.Listener
 	// check returns an error while the webhook cannot answer.
 	check func() error
-	// known is closed when the API server has the configuration, if this manager has to wait for it.
+	// remove removes the registration of the access API.
+	remove func(context.Context) error
+	// known is closed when the API server has the configuration or the registration, if this manager has to wait for it.
 	known <-chan struct{}
 }
 
 // addWebhook listens on the address of the options, so that a port in use is an error now, and has m serve the webhooks of the
 // selected controllers on every replica. The webhooks send dry runs to the API server of cfg. It returns nil if no webhook is served.
-func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (_ *webhookServer, err error) {
+func addWebhook(m ctrl.Manager, cfg *rest.Config, o *Options, all, selected []Controller) (_ *served, err error) {
 	mux, names, err := newWebhookMux(m, cfg, o, all, selected)
 	// A direct manager creates the configuration itself, without the kinds that it does not run.
 	if err != nil || len(names) == 0 && o.Webhook.Direct || !serving.IsOn(o.Webhook.Address) {
 		return nil, err
 	}
-	s := &webhookServer{}
+	s := &served{}
 	if s.listener, err = serving.Bind("webhook-bind-address", o.Webhook.Address); err != nil {
 		return nil, err
 	}
@@ -110,7 +112,7 @@ func newDryRun(m ctrl.Manager, cfg *rest.Config) (client.Writer, error) {
 }
 
 // addCertificates adds the certificate rotation to m, and returns the source of the current certificate.
-func (s *webhookServer) addCertificates(m ctrl.Manager, o *Options, names []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
+func (s *served) addCertificates(m ctrl.Manager, o *Options, names []string) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
 	w := &o.Webhook
 	if w.CertDir != "" {
 		watcher, err := certwatcher.New(filepath.Join(w.CertDir, "tls.crt"), filepath.Join(w.CertDir, "tls.key"))
@@ -151,8 +153,8 @@ func (w *Webhook) names(address net.Addr) []string {
 	return names
 }
 
-// wait waits until the API server has the webhook configuration, if this manager has to wait for it.
-func (s *webhookServer) wait(ctx context.Context) {
+// wait waits until the API server knows the server, if this manager has to wait for that.
+func (s *served) wait(ctx context.Context) {
 	if s == nil || s.known == nil {
 		return
 	}
@@ -162,8 +164,8 @@ func (s *webhookServer) wait(ctx context.Context) {
 	}
 }
 
-// address returns host:port of the webhook, or "" if there is none.
-func (s *webhookServer) address() string {
+// address returns host:port, or "" if it is off.
+func (s *served) address() string {
 	if s == nil {
 		return ""
 	}
@@ -171,7 +173,7 @@ func (s *webhookServer) address() string {
 }
 
 // close frees the port. The server has closed it already, if it ever ran.
-func (s *webhookServer) close() error {
+func (s *served) close() error {
 	if s == nil {
 		return nil
 	}

@@ -47,8 +47,8 @@ type Manager struct {
 	ctrl.Manager
 	readiness *readiness
 	endpoints serving.Endpoints
-	webhook   *webhookServer
-	access    *accessServer
+	webhook   *served
+	access    *served
 	closers   []func() error
 	ready     chan struct{}
 	onReady   func()
