@@ -6,9 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -78,12 +76,7 @@ func open(ctx context.Context, flags *target.Flags) (*clusters, error) {
 
 // snapshots are the ClusterSnapshots of the API.
 func (c *clusters) snapshots() *object.Objects[*v1alpha1.ClusterSnapshot] {
-	return &object.Objects[*v1alpha1.ClusterSnapshot]{Client: c.Client, API: c.API, Kind: snapshotKind}
-}
-
-// untilReady waits until a Cluster is ready.
-func (c *clusters) untilReady(ctx context.Context, name string, timeout time.Duration, progress io.Writer) error {
-	return c.Until(ctx, timeout, progress, lookReady, name)
+	return snapshotKind.In(c.Client, c.API)
 }
 
 // lookReady waits for a Cluster that is ready.

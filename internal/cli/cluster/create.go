@@ -30,12 +30,12 @@ type createFlags struct {
 	from         string
 	schedule     string
 	keep         int32
-	object.Output
+	object.Creation[*v1alpha1.Cluster]
 }
 
 func newCreate(flags *target.Flags) *cobra.Command {
-	var waits object.Waiting
 	var c createFlags
+	c.Until = lookReady
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a cluster",
@@ -71,36 +71,16 @@ with real nodes; or with --rke-config, a cluster on the hosts of an RKE configur
 			if err != nil {
 				return err
 			}
-			if c.DryRun() {
-				return kind.Print(cmd.OutOrStdout(), cluster, "created", &c.Output)
+			if err := c.Create(cmd, flags, kind, cluster); err != nil || c.DryRun() {
+				return err
 			}
-			return c.create(cmd, flags, &waits, cluster)
+			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Use it with: %s kubeconfig %s --merge\n", cmd.Parent().CommandPath(), flags.Words(cluster.Name))
+			return err
 		},
 	}
 	c.addFlags(cmd.Flags())
-	waits.AddFlags(cmd.Flags(), "the cluster is ready")
+	c.Waiting.AddFlags(cmd.Flags(), "the cluster is ready")
 	return cmd
-}
-
-// create creates the cluster, and waits for it if the flags say so.
-func (c *createFlags) create(cmd *cobra.Command, flags *target.Flags, waits *object.Waiting, cluster *v1alpha1.Cluster) error {
-	all, err := open(cmd.Context(), flags)
-	if err != nil {
-		return err
-	}
-	if err := all.CreateNew(cmd.Context(), cluster, &c.Output); err != nil {
-		return err
-	}
-	if err := kind.Print(cmd.OutOrStdout(), cluster, "created", &c.Output); err != nil {
-		return err
-	}
-	if c.Waits(waits) {
-		if err := all.untilReady(cmd.Context(), cluster.Name, waits.Timeout, cmd.ErrOrStderr()); err != nil {
-			return err
-		}
-	}
-	_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Use it with: %s kubeconfig %s --merge\n", cmd.Parent().CommandPath(), flags.Words(cluster.Name))
-	return err
 }
 
 func (c *createFlags) addFlags(fs *pflag.FlagSet) {

@@ -1,13 +1,12 @@
 package cluster
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/keelson-dev/keelson/internal/cli/object"
+	"github.com/keelson-dev/keelson/internal/names"
 	"github.com/keelson-dev/keelson/internal/rehearsal"
 )
 
@@ -25,9 +24,7 @@ type report struct {
 // print prints the report in the format text or json.
 func (r *report) print(out io.Writer, format string) error {
 	if format == "json" {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(r)
+		return object.WriteJSON(out, r)
 	}
 	var err error
 	if len(r.Findings) > 0 {
@@ -46,15 +43,10 @@ func (r *report) print(out io.Writer, format string) error {
 	return errors.Join(err, printErr)
 }
 
-// shownObjects is the number of names in a line of the table. The format json has all.
-const shownObjects = 3
-
+// describeObjects names some objects, or counts those without a name. The format json has all.
 func describeObjects(f rehearsal.Finding) string {
-	switch {
-	case len(f.Objects) == 0:
+	if len(f.Objects) == 0 {
 		return fmt.Sprint(f.Count)
-	case len(f.Objects) > shownObjects:
-		return fmt.Sprintf("%s and %d more", strings.Join(f.Objects[:shownObjects], ", "), len(f.Objects)-shownObjects)
 	}
-	return strings.Join(f.Objects, ", ")
+	return names.Some(f.Objects)
 }

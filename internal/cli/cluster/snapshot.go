@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"cmp"
+	"context"
 	"strings"
 	"time"
 
@@ -14,9 +16,8 @@ import (
 )
 
 func newSnapshot(flags *target.Flags) *cobra.Command {
-	var waits object.Waiting
-	var output object.Output
 	var name string
+	c := object.Creation[*v1alpha1.ClusterSnapshot]{Until: snapshotKind.When(isTaken), Check: checkCluster}
 	cmd := &cobra.Command{
 		Use:   "snapshot NAME",
 		Short: "Take, list and delete snapshots of clusters",
@@ -28,32 +29,15 @@ from it. It is kept when the cluster is deleted.`,
   keelson cluster snapshot delete before`,
 		Args: oneCluster(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Validate(); err != nil {
+			if err := c.Validate(); err != nil {
 				return err
 			}
-			taken := newClusterSnapshot(args[0], name, time.Now())
-			if output.DryRun() {
-				return snapshotKind.Print(cmd.OutOrStdout(), taken, "created", &output)
-			}
-			c, err := open(cmd.Context(), flags)
-			if err != nil {
-				return err
-			}
-			if _, err := c.Find(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if err := c.snapshots().CreateNew(cmd.Context(), taken, &output); err != nil {
-				return err
-			}
-			if err := snapshotKind.Print(cmd.OutOrStdout(), taken, "created", &output); err != nil || !output.Waits(&waits) {
-				return err
-			}
-			return c.snapshots().Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), snapshotKind.When(isTaken), taken.Name)
+			return c.Create(cmd, flags, snapshotKind, newClusterSnapshot(args[0], name, time.Now()))
 		},
 	}
-	output.AddFlags(cmd.Flags())
+	c.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the ClusterSnapshot (default: that of the cluster, and the time)")
-	waits.AddFlags(cmd.Flags(), "the snapshot is taken")
+	c.Waiting.AddFlags(cmd.Flags(), "the snapshot is taken")
 	cmd.AddCommand(
 		snapshotKind.NewList(flags, "List the snapshots of clusters"), snapshotKind.NewDescribe(flags, "Show snapshots with their events"),
 		snapshotKind.NewDelete(flags, object.Deletion[*v1alpha1.ClusterSnapshot]{
@@ -63,11 +47,15 @@ from it. It is kept when the cluster is deleted.`,
 	return cmd
 }
 
+// checkCluster returns an error if the Cluster of a new snapshot does not exist.
+func checkCluster(ctx context.Context, o *object.Objects[*v1alpha1.ClusterSnapshot], s *v1alpha1.ClusterSnapshot) error {
+	_, err := kind.In(o.Client, o.API).Find(ctx, s.Spec.ClusterName)
+	return err
+}
+
 // newClusterSnapshot returns the object. Without a name, it gets that of the Cluster and the time in UTC.
 func newClusterSnapshot(cluster, name string, now time.Time) *v1alpha1.ClusterSnapshot {
-	if name == "" {
-		name = object.TimedName(cluster, now)
-	}
+	name = cmp.Or(name, object.TimedName(cluster, now))
 	return &v1alpha1.ClusterSnapshot{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: cluster}}
 }
 

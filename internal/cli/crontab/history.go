@@ -47,9 +47,7 @@ A run is shown as long as its Job exists: successfulJobsHistoryLimit and failedJ
 			case err != nil:
 				return err
 			case format == "json":
-				encoder := json.NewEncoder(cmd.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(runs)
+				return object.WriteJSON(cmd.OutOrStdout(), runs)
 			case len(runs) == 0:
 				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No Job of this CronTab exists.")
 				return err

@@ -2,7 +2,6 @@ package crontab
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/cron"
 	"github.com/keelson-dev/keelson/internal/crontab"
+	"github.com/keelson-dev/keelson/internal/names"
 )
 
 // timeline are the flags of the command.
@@ -119,9 +119,7 @@ func (c *cronTabs) read(ctx context.Context, all bool) ([]stablev1.CronTab, map[
 func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Location) error {
 	switch t.format {
 	case "json":
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(found)
+		return object.WriteJSON(out, found)
 	case "svg":
 		return found.WriteSVG(out, zone)
 	}
@@ -133,14 +131,14 @@ func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Locat
 		text.WriteString("\nBusiest minutes:\n")
 		table := object.NewTable(&text, "TIME", "RUNS", "CRONTABS")
 		for _, busy := range found.Busiest {
-			table.Add(busy.Time.In(zone).Format(layout), busy.Runs, some(busy.CronTabs))
+			table.Add(busy.Time.In(zone).Format(layout), busy.Runs, names.Some(busy.CronTabs))
 		}
 		if err := table.Flush(); err != nil {
 			return err
 		}
 	}
 	if spread := found.Spread; spread != nil && len(found.Busiest) > 0 && spread.Runs < found.Busiest[0].Runs {
-		fmt.Fprintf(&text, "\nWith H instead of a fixed minute in %s, the busiest minute has %d runs instead of %d.\n", some(spread.CronTabs), spread.Runs, found.Busiest[0].Runs)
+		fmt.Fprintf(&text, "\nWith H instead of a fixed minute in %s, the busiest minute has %d runs instead of %d.\n", names.Some(spread.CronTabs), spread.Runs, found.Busiest[0].Runs)
 	}
 	if len(found.Clocks) > 0 {
 		text.WriteString("\nChanges of the clocks:\n")
@@ -160,15 +158,6 @@ func (t *timeline) print(out io.Writer, found crontab.Timeline, zone *time.Locat
 	}
 	_, err := io.WriteString(out, text.String())
 	return err
-}
-
-// some returns the first names of a list, and the number of the others.
-func some(names []string) string {
-	const most = 3
-	if len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // shades are the cells of the text, for more and more runs.

@@ -3,13 +3,14 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
 
@@ -60,12 +61,7 @@ type feature struct {
 
 // works reports whether nothing that the feature needs is missing.
 func (f feature) works() bool {
-	for _, c := range f.Checks {
-		if c.State == missing {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(f.Checks, func(c check) bool { return c.State == missing })
 }
 
 // state is the result of a check.
@@ -101,9 +97,7 @@ func examine(ctx context.Context, dir string) []feature {
 // write prints the features.
 func write(w io.Writer, output string, features []feature) error {
 	if output == "json" {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(features)
+		return object.WriteJSON(w, features)
 	}
 	for i, f := range features {
 		if i > 0 {

@@ -24,42 +24,21 @@ func New() *cobra.Command {
 		Args:  usage.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newCRDs(), newRBAC(), newAdmission(), newWebhook())
+	cmd.AddCommand(
+		newAll("crds", "Print the CustomResourceDefinitions of all kinds", crds.All), newRBAC(),
+		newAll("admission", "Print the admission policies of all kinds, and their bindings", admission.All), newWebhook(),
+	)
 	return cmd
 }
 
-func newCRDs() *cobra.Command {
+// newAll returns a command that prints all objects of a kind.
+func newAll[T runtime.Object](use, short string, all func() ([]T, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:   "crds",
-		Short: "Print the CustomResourceDefinitions of all kinds",
-		Args:  usage.NoArgs,
+		Use: use, Short: short, Args: usage.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := crds.All()
+			objects, err := all()
 			if err != nil {
 				return err
-			}
-			objects := make([]runtime.Object, 0, len(all))
-			for _, crd := range all {
-				objects = append(objects, crd)
-			}
-			return write(cmd.OutOrStdout(), objects)
-		},
-	}
-}
-
-func newAdmission() *cobra.Command {
-	return &cobra.Command{
-		Use:   "admission",
-		Short: "Print the admission policies of all kinds, and their bindings",
-		Args:  usage.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := admission.All()
-			if err != nil {
-				return err
-			}
-			objects := make([]runtime.Object, 0, len(all))
-			for _, policy := range all {
-				objects = append(objects, policy)
 			}
 			return write(cmd.OutOrStdout(), objects)
 		},
@@ -113,7 +92,7 @@ func newRBAC() *cobra.Command {
 }
 
 // write prints objects as YAML documents. It omits the status, which only a server sets.
-func write(w io.Writer, objects []runtime.Object) error {
+func write[T runtime.Object](w io.Writer, objects []T) error {
 	for i, object := range objects {
 		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 		if err != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-dev/keelson/internal/cli/instance"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
@@ -122,11 +121,7 @@ refuses to lose Pods without a controller, and volumes that are on the node. The
 
 // remove drains a node and has it deleted. What is on a node that is off cannot leave it: Kubernetes replaces it when the Node is gone.
 func (n target) remove(ctx context.Context, force bool, timeout time.Duration) error {
-	config, err := controlplane.AdminConfig(n.data)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := clientOf(n.data)
 	if err != nil {
 		return err
 	}

@@ -135,6 +135,15 @@ func find(report controlplane.Report, name string) (target, error) {
 	return target{data: report.Dir, index: report.NodeIndexes[i]}, nil
 }
 
+// clientOf returns a client of the administrator of a data directory.
+func clientOf(data string) (kubernetes.Interface, error) {
+	config, err := controlplane.AdminConfig(data)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
 // powerOff ends a node with a signal, and has it stay off.
 func (n target) powerOff(ctx context.Context, signal syscall.Signal) error {
 	if err := realnode.PowerOff(n.dir()); err != nil {
@@ -168,11 +177,7 @@ func (n target) powerOn(ctx context.Context) error {
 
 // awaitReady waits until a node has reported since this time that it is ready.
 func (n target) awaitReady(ctx context.Context, began time.Time) error {
-	config, err := controlplane.AdminConfig(n.data)
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := clientOf(n.data)
 	if err != nil {
 		return err
 	}
@@ -219,11 +224,7 @@ func newList() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			config, err := controlplane.AdminConfig(data)
-			if err != nil {
-				return err
-			}
-			client, err := kubernetes.NewForConfig(config)
+			client, err := clientOf(data)
 			if err != nil {
 				return err
 			}

@@ -65,18 +65,21 @@ func eventsOf(ctx context.Context, c client.Client, object client.Object) ([]cor
 	if err != nil {
 		return nil, fmt.Errorf("list the events of %s: %w", object.GetName(), err)
 	}
-	slices.SortStableFunc(found.Items, func(a, b corev1.Event) int { return lastTime(&a).Compare(lastTime(&b)) })
+	slices.SortStableFunc(found.Items, func(a, b corev1.Event) int { return EventTime(&a).Compare(EventTime(&b)) })
 	return found.Items, nil
 }
 
-func lastTime(event *corev1.Event) time.Time {
+// EventTime returns the time of the last occurrence of an event.
+func EventTime(event *corev1.Event) time.Time {
 	switch {
 	case event.Series != nil:
 		return event.Series.LastObservedTime.Time
 	case !event.LastTimestamp.IsZero():
 		return event.LastTimestamp.Time
+	case !event.EventTime.IsZero():
+		return event.EventTime.Time
 	}
-	return event.EventTime.Time
+	return event.CreationTimestamp.Time
 }
 
 // describe prints an object: what it is, its spec, its status with the conditions as a table, and its events.
@@ -148,7 +151,7 @@ func describeEvents(out io.Writer, events []corev1.Event, now time.Time) error {
 	table := NewTable(out, "TYPE", "REASON", "AGE", "FROM", "MESSAGE")
 	for i := range events {
 		e := &events[i]
-		table.Add(e.Type, e.Reason, duration.HumanDuration(now.Sub(lastTime(e))), cmp.Or(e.ReportingController, e.Source.Component), e.Message)
+		table.Add(e.Type, e.Reason, duration.HumanDuration(now.Sub(EventTime(e))), cmp.Or(e.ReportingController, e.Source.Component), e.Message)
 	}
 	return table.Flush()
 }

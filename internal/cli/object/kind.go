@@ -49,7 +49,12 @@ func (k Kind[T]) Open(ctx context.Context, flags *target.Flags) (*Objects[T], er
 	if err != nil {
 		return nil, err
 	}
-	return &Objects[T]{Client: c, API: api, Kind: k}, nil
+	return k.In(c, api), nil
+}
+
+// In returns the objects in an API, given a client of it.
+func (k Kind[T]) In(c client.Client, api *target.API) *Objects[T] {
+	return &Objects[T]{Client: c, API: api, Kind: k}
 }
 
 func (o *Objects[T]) key(name string) client.ObjectKey {

@@ -1,6 +1,7 @@
 package object
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -40,6 +41,13 @@ func (t *Table) Flush() error {
 		t.err = err
 	}
 	return t.err
+}
+
+// WriteJSON writes a value as JSON for people.
+func WriteJSON(out io.Writer, value any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(value)
 }
 
 // Line returns a text in one line, with a replacement character for each character that cannot be printed.

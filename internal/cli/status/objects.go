@@ -1,6 +1,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -36,11 +37,9 @@ func queryObjects(ctx context.Context, config *rest.Config) (objects, error) {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
 	var found objects
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{clusterv1alpha1.AddToScheme, stablev1.AddToScheme, vmv1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return found, err
-		}
+	scheme, kinds := runtime.NewScheme(), runtime.NewSchemeBuilder(clusterv1alpha1.AddToScheme, stablev1.AddToScheme, vmv1alpha1.AddToScheme)
+	if err := kinds.AddToScheme(scheme); err != nil {
+		return found, err
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout = queryTimeout
@@ -75,11 +74,7 @@ func queryObjects(ctx context.Context, config *rest.Config) (objects, error) {
 func count[T any](items []T, state func(*T) string) map[string]int {
 	counts := map[string]int{}
 	for i := range items {
-		name := state(&items[i])
-		if name == "" {
-			name = "Pending"
-		}
-		counts[name]++
+		counts[cmp.Or(state(&items[i]), "Pending")]++
 	}
 	return counts
 }

@@ -27,11 +27,9 @@ func (f *Flags) Client(ctx context.Context, kinds ...func(*runtime.Scheme) error
 
 // Client returns a client of the API for kinds.
 func (a *API) Client(kinds ...func(*runtime.Scheme) error) (client.WithWatch, error) {
-	scheme := runtime.NewScheme()
-	for _, add := range kinds {
-		if err := add(scheme); err != nil {
-			return nil, err
-		}
+	scheme, builder := runtime.NewScheme(), runtime.NewSchemeBuilder(kinds...)
+	if err := builder.AddToScheme(scheme); err != nil {
+		return nil, err
 	}
 	log.SetLogger(logr.Discard()) // otherwise controller-runtime complains in a command that runs for long
 	config := rest.CopyConfig(a.Config)

@@ -20,6 +20,7 @@ import (
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	crontabcmd "github.com/keelson-dev/keelson/internal/cli/crontab"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 )
 
 // load is what a machine uses, in percent; NaN if it is not known.
@@ -128,25 +129,12 @@ func fooRow(foo *foov1alpha1.Foo, now time.Time) row {
 	return newRow(foo, state, true, status, fmt.Sprintf("%d/%d", foo.Status.AvailableReplicas, ptr.Deref(foo.Spec.Replicas, 1)), age(foo, now), message)
 }
 
-// eventTime returns the time of the last occurrence of an event.
-func eventTime(event *corev1.Event) time.Time {
-	switch {
-	case event.Series != nil:
-		return event.Series.LastObservedTime.Time
-	case !event.LastTimestamp.IsZero():
-		return event.LastTimestamp.Time
-	case !event.EventTime.IsZero():
-		return event.EventTime.Time
-	}
-	return event.CreationTimestamp.Time
-}
-
 func eventRow(event *corev1.Event, now time.Time) row {
 	state := off
 	if event.Type == corev1.EventTypeWarning {
 		state = failing
 	}
-	r := newRow(event, state, true, duration.HumanDuration(max(0, now.Sub(eventTime(event)))), event.Type, event.Reason, event.Message)
+	r := newRow(event, state, true, duration.HumanDuration(max(0, now.Sub(object.EventTime(event)))), event.Type, event.Reason, event.Message)
 	r.name = strings.ToLower(event.InvolvedObject.Kind) + "/" + event.InvolvedObject.Name
 	return r
 }

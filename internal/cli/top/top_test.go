@@ -28,7 +28,7 @@ import (
 
 var now = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
-func object(name string) metav1.ObjectMeta {
+func named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "team", Name: name, UID: types.UID("uid of " + name), CreationTimestamp: metav1.NewTime(now.Add(-time.Hour))}
 }
 
@@ -39,27 +39,27 @@ func ready(status metav1.ConditionStatus, reason, message string) []metav1.Condi
 // filled returns a model with some objects.
 func filled() *model {
 	m := &model{place: "here, namespace team", width: 80, height: 24, now: now}
-	web := &vmv1alpha1.VirtualMachine{ObjectMeta: object("web"), Status: vmv1alpha1.VirtualMachineStatus{
+	web := &vmv1alpha1.VirtualMachine{ObjectMeta: named("web"), Status: vmv1alpha1.VirtualMachineStatus{
 		PrintableStatus: vmv1alpha1.StatusRunning, Server: &vmv1alpha1.Server{Addresses: []string{"10.1.0.2"}}, Conditions: ready("True", "Running", ""),
 	}}
-	db := &vmv1alpha1.VirtualMachine{ObjectMeta: object("db"), Status: vmv1alpha1.VirtualMachineStatus{
+	db := &vmv1alpha1.VirtualMachine{ObjectMeta: named("db"), Status: vmv1alpha1.VirtualMachineStatus{
 		PrintableStatus: vmv1alpha1.StatusStopped, Conditions: ready("True", "Stopped", "The machine is stopped"),
 	}}
 	db.Spec.Action = vmv1alpha1.ActionStopped
-	demo := &clusterv1alpha1.Cluster{ObjectMeta: object("demo"), Status: clusterv1alpha1.ClusterStatus{
+	demo := &clusterv1alpha1.Cluster{ObjectMeta: named("demo"), Status: clusterv1alpha1.ClusterStatus{
 		Phase: clusterv1alpha1.PhaseProvisioning, Message: "The cluster is being provisioned",
 	}}
 	demo.Namespace = ""
-	backup := &stablev1.CronTab{ObjectMeta: object("backup"), Spec: stablev1.CronTabSpec{Schedule: "@daily"}, Status: stablev1.CronTabStatus{
+	backup := &stablev1.CronTab{ObjectMeta: named("backup"), Spec: stablev1.CronTabSpec{Schedule: "@daily"}, Status: stablev1.CronTabStatus{
 		NextScheduleTime: &metav1.Time{Time: now.Add(12 * time.Hour)}, Conditions: ready("True", "Scheduled", ""),
 		LastRun: &stablev1.FinishedRun{Result: stablev1.RunSucceeded},
 	}}
-	app := &foov1alpha1.Foo{ObjectMeta: object("app"), Spec: foov1alpha1.FooSpec{Replicas: ptr.To[int32](3)}, Status: foov1alpha1.FooStatus{
+	app := &foov1alpha1.Foo{ObjectMeta: named("app"), Spec: foov1alpha1.FooSpec{Replicas: ptr.To[int32](3)}, Status: foov1alpha1.FooStatus{
 		AvailableReplicas: 1, Conditions: ready("False", "Progressing", "1 of 3 replicas are available"),
 	}}
 	// A message may be written by anybody.
 	event := &corev1.Event{
-		ObjectMeta: object("event"), Type: "Warning", Reason: "Failed", Message: "one\ntwo\x1b[2J\u202e", LastTimestamp: metav1.NewTime(now.Add(-time.Minute)),
+		ObjectMeta: named("event"), Type: "Warning", Reason: "Failed", Message: "one\ntwo\x1b[2J\u202e", LastTimestamp: metav1.NewTime(now.Add(-time.Minute)),
 		InvolvedObject: corev1.ObjectReference{Kind: "Foo", Name: "app"},
 	}
 	for section, objects := range [sectionCount][]client.Object{{web, db}, {demo}, {backup}, {app}, {event}} {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ import (
 	foov1alpha1 "github.com/keelson-dev/keelson/api/samplecontroller/v1alpha1"
 	stablev1 "github.com/keelson-dev/keelson/api/stable/v1"
 	vmv1alpha1 "github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 )
 
 const (
@@ -179,10 +181,7 @@ func (s *source) follow(watching watch.Interface, known map[types.UID]client.Obj
 }
 
 func (s *source) show(known map[types.UID]client.Object) {
-	objects := make([]client.Object, 0, len(known))
-	for _, object := range known {
-		objects = append(objects, object)
-	}
+	objects := slices.Collect(maps.Values(known))
 	if s.section == events {
 		objects = latest(objects, known)
 	}
@@ -191,9 +190,9 @@ func (s *source) show(known map[types.UID]client.Object) {
 
 // latest returns the latest events, the last one first, and forgets the others.
 func latest(objects []client.Object, known map[types.UID]client.Object) []client.Object {
-	when := func(object client.Object) time.Time {
-		if event, ok := object.(*corev1.Event); ok {
-			return eventTime(event)
+	when := func(o client.Object) time.Time {
+		if event, ok := o.(*corev1.Event); ok {
+			return object.EventTime(event)
 		}
 		return time.Time{}
 	}

@@ -2,12 +2,12 @@
 package version
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 	"github.com/keelson-dev/keelson/internal/version"
 )
@@ -35,9 +35,7 @@ func Print(w io.Writer, format string, info version.Info) error {
 			info.Keelson, info.Go, info.Kubernetes, info.Platform)
 		return err
 	case "json":
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(info)
+		return object.WriteJSON(w, info)
 	default:
 		return usage.Errorf("--output=%s: must be text or json", format)
 	}

@@ -3,7 +3,6 @@ package versions
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,9 +53,7 @@ checkout of Keelson, make kube KUBE_VERSION=v1.35.4 builds one. A running manage
 			}
 			list := newList(installed, clusters, err)
 			if output == "json" {
-				encoder := json.NewEncoder(cmd.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(list)
+				return object.WriteJSON(cmd.OutOrStdout(), list)
 			}
 			if err := list.print(cmd.OutOrStdout()); err != nil {
 				return err

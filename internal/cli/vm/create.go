@@ -40,12 +40,12 @@ type createFlags struct {
 	saveMemory        bool
 	allowed           []string
 	snapshot          string
-	object.Output
+	object.Creation[*v1alpha1.VirtualMachine]
 }
 
 func newCreate(flags *target.Flags) *cobra.Command {
-	var waits object.Waiting
 	c := createFlags{cpu: "1", memory: "512Mi"}
+	c.Until, c.Check = machineKind.When(isReady), checkSnapshot
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create a machine",
@@ -73,34 +73,15 @@ func newCreate(flags *target.Flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if c.DryRun() {
-				vm.Namespace = flags.Namespace
-				return machineKind.Print(cmd.OutOrStdout(), vm, "created", &c.Output)
-			}
-			m, err := open(cmd.Context(), flags)
-			if err != nil {
+			if err := c.Create(cmd, flags, machineKind, vm); err != nil || c.DryRun() {
 				return err
-			}
-			if err := m.checkSnapshot(cmd.Context(), vm); err != nil {
-				return err
-			}
-			if err := m.CreateNew(cmd.Context(), vm, &c.Output); err != nil {
-				return err
-			}
-			if err := machineKind.Print(cmd.OutOrStdout(), vm, "created", &c.Output); err != nil {
-				return err
-			}
-			if c.Waits(&waits) {
-				if err := m.Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), machineKind.When(isReady), vm.Name); err != nil {
-					return err
-				}
 			}
 			_, err = fmt.Fprintf(cmd.ErrOrStderr(), "Log in with: %s ssh %s\n", cmd.Parent().CommandPath(), flags.Words(vm.Name))
 			return err
 		},
 	}
 	c.addFlags(cmd.Flags())
-	waits.AddFlags(cmd.Flags(), "the machine is ready")
+	c.Waiting.AddFlags(cmd.Flags(), "the machine is ready")
 	return cmd
 }
 
@@ -303,14 +284,14 @@ func parsePort(text string) (v1alpha1.Port, error) {
 }
 
 // checkSnapshot returns an error if the snapshot of a new machine does not exist. Who may not read it leaves that to the controller.
-func (m *machines) checkSnapshot(ctx context.Context, vm *v1alpha1.VirtualMachine) error {
+func checkSnapshot(ctx context.Context, o *object.Objects[*v1alpha1.VirtualMachine], vm *v1alpha1.VirtualMachine) error {
 	image := vm.Spec.Image
 	if image == nil || image.Snapshot == "" {
 		return nil
 	}
-	api := *m.API
+	api := *o.API
 	api.Namespace = cmp.Or(image.SnapshotNamespace, api.Namespace)
-	there := &machines{&object.Objects[*v1alpha1.VirtualMachine]{Client: m.Client, API: &api, Kind: machineKind}}
+	there := machines{machineKind.In(o.Client, &api)}
 	if _, err := there.findSnapshot(ctx, image.Snapshot); !apierrors.IsForbidden(err) {
 		return err
 	}

@@ -47,7 +47,7 @@ func open(ctx context.Context, flags *target.Flags) (*machines, error) {
 
 // snapshots are the VirtualMachineSnapshots of the namespace.
 func (m *machines) snapshots() *object.Objects[*v1alpha1.VirtualMachineSnapshot] {
-	return &object.Objects[*v1alpha1.VirtualMachineSnapshot]{Client: m.Client, API: m.API, Kind: snapshotKind}
+	return snapshotKind.In(m.Client, m.API)
 }
 
 // describeStatus returns the status of a machine in a line.

@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -40,10 +41,7 @@ func newScreenshot(flags *target.Flags) *cobra.Command {
 				_, err = io.Copy(cmd.OutOrStdout(), image)
 				return err
 			}
-			path := output
-			if path == "" {
-				path = args[0] + ".png"
-			}
+			path := cmp.Or(output, args[0]+".png")
 			if err := save(path, image); err != nil {
 				return err
 			}

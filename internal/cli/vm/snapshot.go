@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -15,8 +16,7 @@ import (
 )
 
 func newSnapshot(flags *target.Flags) *cobra.Command {
-	var waits object.Waiting
-	var output object.Output
+	c := object.Creation[*v1alpha1.VirtualMachineSnapshot]{Until: snapshotKind.When(isTaken), Check: checkMachine}
 	name, memory, allowed := "", false, []string(nil)
 	cmd := &cobra.Command{
 		Use:   "snapshot NAME",
@@ -37,36 +37,19 @@ can then read everything in the snapshot.`,
   keelson vm snapshot delete before`,
 		Args: oneMachine(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := output.Validate(); err != nil {
+			if err := c.Validate(); err != nil {
 				return err
 			}
 			taken := newMachineSnapshot(args[0], name, memory, time.Now())
 			taken.Spec.AllowedNamespaces = allowed
-			if output.DryRun() {
-				taken.Namespace = flags.Namespace
-				return snapshotKind.Print(cmd.OutOrStdout(), taken, "created", &output)
-			}
-			m, err := open(cmd.Context(), flags)
-			if err != nil {
-				return err
-			}
-			if _, err := m.Find(cmd.Context(), args[0]); err != nil {
-				return err
-			}
-			if err := m.snapshots().CreateNew(cmd.Context(), taken, &output); err != nil {
-				return err
-			}
-			if err := snapshotKind.Print(cmd.OutOrStdout(), taken, "created", &output); err != nil || !output.Waits(&waits) {
-				return err
-			}
-			return m.snapshots().Until(cmd.Context(), waits.Timeout, cmd.ErrOrStderr(), snapshotKind.When(isTaken), taken.Name)
+			return c.Create(cmd, flags, snapshotKind, taken)
 		},
 	}
-	output.AddFlags(cmd.Flags())
+	c.AddFlags(cmd.Flags())
 	cmd.Flags().StringVar(&name, "name", "", "`name` of the VirtualMachineSnapshot (default: that of the machine, and the time)")
 	cmd.Flags().BoolVar(&memory, "memory", false, "the snapshot also contains the memory of the machine")
 	cmd.Flags().StringArrayVar(&allowed, "allow-namespace", nil, "`namespace` whose machines can be created from the snapshot; may be repeated")
-	waits.AddFlags(cmd.Flags(), "the snapshot is taken")
+	c.Waiting.AddFlags(cmd.Flags(), "the snapshot is taken")
 	cmd.AddCommand(
 		snapshotKind.NewList(flags, "List the snapshots of machines"), snapshotKind.NewDescribe(flags, "Show snapshots with their events"),
 		snapshotKind.NewDelete(flags, object.Deletion[*v1alpha1.VirtualMachineSnapshot]{
@@ -76,13 +59,17 @@ can then read everything in the snapshot.`,
 	return cmd
 }
 
+// checkMachine returns an error if the machine of a new snapshot does not exist.
+func checkMachine(ctx context.Context, o *object.Objects[*v1alpha1.VirtualMachineSnapshot], s *v1alpha1.VirtualMachineSnapshot) error {
+	_, err := machineKind.In(o.Client, o.API).Find(ctx, s.Spec.VirtualMachineName)
+	return err
+}
+
 // newMachineSnapshot returns the object. Without a name, it gets that of the machine and the time in UTC.
 func newMachineSnapshot(machine, name string, memory bool, now time.Time) *v1alpha1.VirtualMachineSnapshot {
-	if name == "" {
-		name = object.TimedName(machine, now)
-	}
 	return &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: machine, Memory: memory},
+		ObjectMeta: metav1.ObjectMeta{Name: cmp.Or(name, object.TimedName(machine, now))},
+		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: machine, Memory: memory},
 	}
 }
 

@@ -77,10 +77,8 @@ such files are of one machine.`,
 		Example: `  keelson vm scp site.tar web:/var/www/
   keelson vm scp -r web:/etc ./etc-of-web`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if _, err := remoteMachine(args); err != nil {
-				return err
-			}
-			return nil
+			_, err := remoteMachine(args)
+			return err
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, err := remoteMachine(args)

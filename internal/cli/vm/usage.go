@@ -1,17 +1,16 @@
 package vm
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-dev/keelson/internal/access/client"
+	"github.com/keelson-dev/keelson/internal/cli/object"
 	"github.com/keelson-dev/keelson/internal/cli/target"
 	"github.com/keelson-dev/keelson/internal/cli/usage"
 )
@@ -39,9 +38,7 @@ func newUsage(flags *target.Flags) *cobra.Command {
 			}
 			switch {
 			case output == "json":
-				encoder := json.NewEncoder(cmd.OutOrStdout())
-				encoder.SetIndent("", "  ")
-				return encoder.Encode(found)
+				return object.WriteJSON(cmd.OutOrStdout(), found)
 			case len(found.UnixMilliseconds) == 0:
 				_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No usage was measured yet. That takes up to 30 seconds from the start of the machine, or of the manager.")
 				return err
@@ -55,8 +52,7 @@ func newUsage(flags *target.Flags) *cobra.Command {
 
 // printUsage prints usage as a table.
 func printUsage(out io.Writer, found *client.MachineUsage) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	_, err := fmt.Fprintln(table, "RESOURCE\tLAST\tMEAN\tMAX")
+	table := object.NewTable(out, "RESOURCE", "LAST", "MEAN", "MAX")
 	for _, row := range []struct {
 		name   string
 		series client.Series
@@ -72,13 +68,13 @@ func printUsage(out io.Writer, found *client.MachineUsage) error {
 		{"Network sent", found.NetworkTransmittedBytesPerSecond, rateText},
 	} {
 		last, mean, most := summarize(row.series)
-		_, printErr := fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", row.name, row.text(last), row.text(mean), row.text(most))
-		err = errors.Join(err, printErr)
+		table.Add(row.name, row.text(last), row.text(mean), row.text(most))
 	}
+	err := table.Flush()
 	times := found.UnixMilliseconds
 	first, last := time.UnixMilli(times[0]), time.UnixMilli(times[len(times)-1])
-	_, printErr := fmt.Fprintf(table, "\n%d samples from %s to %s\n", len(times), first.Format(time.TimeOnly), last.Format(time.TimeOnly))
-	return errors.Join(err, printErr, table.Flush())
+	_, printErr := fmt.Fprintf(out, "\n%d samples from %s to %s\n", len(times), first.Format(time.TimeOnly), last.Format(time.TimeOnly))
+	return errors.Join(err, printErr)
 }
 
 // summarize returns the last, the mean and the highest of the known values; NaN if there is none.
