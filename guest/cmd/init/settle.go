@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,11 +55,7 @@ func (in *initProcess) settle(ctx context.Context) {
 func (in *initProcess) applySeed() {
 	in.seed = in.findSeed()
 	in.named.Store(in.seed.Hostname != "")
-	hostname := in.seed.Hostname
-	if hostname == "" {
-		hostname = defaultHostname
-	}
-	in.setHostname(hostname, in.seed.Domain)
+	in.setHostname(cmp.Or(in.seed.Hostname, defaultHostname), in.seed.Domain)
 	in.network.Hostname = in.seed.Hostname
 }
 

@@ -7,9 +7,9 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/pierrec/lz4/v4"
 	"github.com/u-root/u-root/pkg/cpio"
@@ -54,14 +54,9 @@ func (t *Tree) parents(name string) {
 
 // Pack returns the tree as a cpio archive in the kernel's format (newc), sorted.
 func (t *Tree) Pack() ([]byte, error) {
-	names := make([]string, 0, len(t.records))
-	for name := range t.records {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, strings.Compare)
 	var out bytes.Buffer
 	w := cpio.Newc.Writer(&out)
-	for i, name := range names {
+	for i, name := range slices.Sorted(maps.Keys(t.records)) {
 		record := t.records[name]
 		record.Ino = uint64(i) + 1
 		if err := w.WriteRecord(record); err != nil {

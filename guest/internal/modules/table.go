@@ -5,6 +5,7 @@ package modules
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"path"
@@ -35,10 +36,7 @@ type Table []Module
 // "-", aliases.
 func (t Table) Write(w io.Writer) error {
 	for _, m := range t {
-		depends := strings.Join(m.Depends, ",")
-		if depends == "" {
-			depends = "-"
-		}
+		depends := cmp.Or(strings.Join(m.Depends, ","), "-")
 		if _, err := fmt.Fprintln(w, strings.Join(append([]string{m.Name, depends}, m.Aliases...), " ")); err != nil {
 			return err
 		}

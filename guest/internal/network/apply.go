@@ -3,6 +3,7 @@ package network
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -118,12 +119,8 @@ func (r *resolver) set(name string, settings Settings) error {
 // resolvConf is the content of /etc/resolv.conf, see resolv.conf(5): interfaces by
 // name, nothing twice.
 func resolvConf(byInterface map[string]Settings) string {
-	var names, search, servers []string
-	for name := range byInterface {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	var search, servers []string
+	for _, name := range slices.Sorted(maps.Keys(byInterface)) {
 		for _, domain := range byInterface[name].Search {
 			if !slices.Contains(search, domain) {
 				search = append(search, domain)

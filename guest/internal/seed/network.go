@@ -2,6 +2,7 @@ package seed
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"path"
 	"slices"
@@ -106,12 +107,7 @@ func (s *Seed) readNetworkConfig(content []byte) error {
 		file = *file.Network
 	}
 	config := &NetworkConfig{}
-	var names []string
-	for name := range file.Ethernets {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(file.Ethernets)) {
 		found, err := file.Ethernets[name].config(name)
 		if err != nil {
 			return fmt.Errorf("ethernets.%s: %w", name, err)
@@ -119,12 +115,7 @@ func (s *Seed) readNetworkConfig(content []byte) error {
 		config.Interfaces = append(config.Interfaces, found)
 	}
 	s.Network = config
-	var rest []string
-	for name := range file.Rest {
-		rest = append(rest, name)
-	}
-	slices.Sort(rest)
-	for _, name := range rest {
+	for _, name := range slices.Sorted(maps.Keys(file.Rest)) {
 		s.ignore("network-config " + name)
 	}
 	return nil

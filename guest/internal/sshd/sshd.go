@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/gliderlabs/ssh"
@@ -91,12 +92,7 @@ func parseKeys(lines []string, printf func(string, ...any)) []ssh.PublicKey {
 }
 
 func isAllowed(allowed []ssh.PublicKey, key ssh.PublicKey) bool {
-	for _, candidate := range allowed {
-		if ssh.KeysEqual(candidate, key) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(allowed, func(candidate ssh.PublicKey) bool { return ssh.KeysEqual(candidate, key) })
 }
 
 func (s *Server) addHostKeys() error {
