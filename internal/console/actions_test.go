@@ -28,7 +28,7 @@ func eventually[T client.Object](w *world, object T, check func(T) bool) {
 
 func TestVerbs(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
+	c := serve(t, w.config)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "web"}}
@@ -55,9 +55,7 @@ func TestVerbs(t *testing.T) {
 
 func TestDelete(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b := openPage(t, w.config, "/virtualmachines/"+w.namespace+"/web")
 	b.Click("Delete …")
 	b.Sees("Delete web?", "To confirm, type")
 	disabled := `document.querySelector("dialog .danger").disabled`
@@ -77,10 +75,7 @@ func TestDelete(t *testing.T) {
 
 func TestEdit(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("422")
-	b.Open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/backup#", 1))
+	b := openPage(t, w.config, "/crontabs/"+w.namespace+"/backup", "422")
 	b.Sees("YAML")
 	browser.Value[bool](b, `(document.querySelector("summary").click(), true)`)
 	b.Click("Edit")
@@ -100,9 +95,7 @@ func TestEdit(t *testing.T) {
 
 func TestEditorKnowsTheFields(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/crontabs?namespace="+w.namespace+"#", 1))
+	b := openPage(t, w.config, "/crontabs?namespace="+w.namespace)
 	b.Click("Create")
 	b.Replace(`schedule: "0 3 * * *"`, "daylightS")
 	b.Until(`document.querySelector(".cm-tooltip-autocomplete [aria-selected]")?.textContent.startsWith("daylightSaving")`)
@@ -169,20 +162,14 @@ func TestVerbsOfAReader(t *testing.T) {
 	w.allow("joe", "virtualmachines")
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName = "joe"
-	c := serve(t, config, 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("403")
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b := openPage(t, config, "/virtualmachines/"+w.namespace+"/web", "403")
 	b.Sees("GuestReady", "Restart")
 	b.Until(`[...document.querySelectorAll("main .actions button")].every((b) => b.disabled && b.title.startsWith("You may not "))`)
 }
 
 func TestCreate(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("409")
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b := openPage(t, w.config, "/virtualmachines?namespace="+w.namespace, "409")
 	b.Click("Create")
 	b.Sees("Root disk", "SHA-256")
 	b.Until(`document.querySelector("input[name=name]")?.focus() ?? true`)
@@ -206,9 +193,7 @@ func TestCreate(t *testing.T) {
 
 func TestCreateASchedule(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/crontabs?namespace="+w.namespace+"#", 1))
+	b := openPage(t, w.config, "/crontabs?namespace="+w.namespace)
 	b.Click("Create")
 	b.Sees("At 03:00 every day")
 	b.Until(`document.querySelector("input[name=name]")?.focus() ?? true`)
@@ -231,9 +216,7 @@ func TestCreateASchedule(t *testing.T) {
 
 func TestHistoryOfAMachine(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/db#", 1))
+	b := openPage(t, w.config, "/virtualmachines/"+w.namespace+"/db")
 	b.Sees("Ready became False", "there is no Secret db-seed", "Created")
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "db"}}
 	eventually(w, machine, func(*vmv1alpha1.VirtualMachine) bool { return true })

@@ -23,7 +23,7 @@ const firstView = `(() => {
 //	go run ./internal/testing/env/run -- go test -run '^$' -bench FirstView -benchtime 20x ./internal/console
 func BenchmarkFirstView(b *testing.B) {
 	w := newWorld(b)
-	c := serve(b, w.config, 0)
+	c := serve(b, w.config)
 	tab := browser.New(b)
 	tab.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
 	tab.Sees("SecretMissing")

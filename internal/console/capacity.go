@@ -102,7 +102,7 @@ func (c *Console) each(ctx context.Context, path, fields string, newList func() 
 	count := 0
 	err := pages.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
 		if count++; count > maxCapacityObjects {
-			return &apierrors.StatusError{ErrStatus: newStatus(http.StatusInsufficientStorage, metav1.StatusReasonUnknown,
+			return &apierrors.StatusError{ErrStatus: *newStatus(http.StatusInsufficientStorage, metav1.StatusReasonUnknown,
 				"The cluster has more objects at "+path+" than the console adds up.")}
 		}
 		do(object)

@@ -53,9 +53,7 @@ func (w *world) secretOf(owner *clusterv1alpha1.Cluster, name, user string, secr
 func TestClusterPage(t *testing.T) {
 	w := newWorld(t)
 	w.provision(clusterv1alpha1.SecretTypeKubeconfig)
-	c := serve(t, (&guest{config: w.config}).start(t), 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
+	b := openPage(t, (&guest{config: w.config}).start(t), "/clusters/"+w.namespace)
 	b.Sees("Upgrade", "Waiting for etcd", "attempt 2", "v1.36.3", "Rotate credentials")
 	b.Saved("Download the kubeconfig", "text/plain")
 	b.Unfold("Objects in this cluster")
@@ -80,9 +78,7 @@ func TestClusterPage(t *testing.T) {
 func TestClusterSnapshots(t *testing.T) {
 	w := newWorld(t)
 	w.provision(clusterv1alpha1.SecretTypeKubeconfig)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
+	b := openPage(t, w.config, "/clusters/"+w.namespace)
 	b.Sees("Cluster snapshots", "It has no snapshots", "1 simulated")
 	name := w.namespace + "-before"
 	b.Fill("Name of the snapshot", name)
@@ -115,9 +111,7 @@ func TestClusterSnapshots(t *testing.T) {
 // A snapshot is taken on the page of a machine, and a new machine begins with it.
 func TestMachineSnapshots(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b := openPage(t, w.config, "/virtualmachines/"+w.namespace+"/web")
 	b.Sees("Machine snapshots", "It has no snapshots")
 	b.Fill("Name of the snapshot", "before")
 	b.Click("Take a snapshot")
@@ -161,7 +155,7 @@ func TestClusterUsers(t *testing.T) {
 	if err := w.client.Status().Update(t.Context(), cluster); err != nil {
 		t.Fatal(err)
 	}
-	c := serve(t, w.config, 0)
+	c := serve(t, w.config)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
 	b.Sees("alice", "developers", w.namespace+"/alice", "not issued yet")
@@ -182,10 +176,7 @@ func TestClusterOfAReader(t *testing.T) {
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName = "eve"
 	w.allowEverywhere("eve", "clusterprovisioner.rke.io", "clusters")
-	c := serve(t, config, 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("403")
-	b.Open(strings.Replace(c.URL(), "/#", "/clusters/"+w.namespace+"#", 1))
+	b := openPage(t, config, "/clusters/"+w.namespace, "403")
 	b.Until(`[...document.querySelectorAll("main button")].find((b) => b.textContent === "Download the kubeconfig")?.title.startsWith("You may not get secrets in")`)
 	b.Unfold("Objects in this cluster")
 	b.Sees("You may not get clusters/proxy")
@@ -195,7 +186,7 @@ func TestClusterOfAReader(t *testing.T) {
 func TestOtherSecretsDoNotPass(t *testing.T) {
 	w := newWorld(t)
 	w.provision(corev1.SecretTypeOpaque)
-	v := &visitor{t: t, c: serve(t, w.config, 0)}
+	v := &visitor{t: t, c: serve(t, w.config)}
 	if got := v.send(http.MethodGet, "/kubeconfig/"+w.namespace, nil, nil); got.code != http.StatusUnauthorized {
 		t.Errorf("without a session: %d", got.code)
 	}

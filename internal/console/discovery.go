@@ -64,8 +64,7 @@ func (c *Console) discover(ctx context.Context) (kinds, *metav1.Status) {
 			return kinds{}, status
 		}
 		if list.Kind != "APIGroupDiscoveryList" {
-			status := newStatus(http.StatusNotImplemented, metav1.StatusReasonUnknown, "The Kubernetes API does not list its kinds in one answer: that needs Kubernetes 1.30.")
-			return kinds{}, &status
+			return kinds{}, newStatus(http.StatusNotImplemented, metav1.StatusReasonUnknown, "The Kubernetes API does not list its kinds in one answer: that needs Kubernetes 1.30.")
 		}
 		for i := range list.Items {
 			all.Access = all.Access || list.Items[i].Name == client.Group

@@ -25,7 +25,7 @@ func TestOtherKindsPass(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	v := &visitor{t: t, c: serve(t, config, 0)}
+	v := &visitor{t: t, c: serve(t, config)}
 	if got := v.send(http.MethodGet, "/discovery", nil, nil); got.code != http.StatusUnauthorized {
 		t.Errorf("without a session: %d", got.code)
 	}
@@ -84,7 +84,7 @@ func TestOtherKindsPass(t *testing.T) {
 
 // Watches of Secrets do not pass either.
 func TestNoWatchOfSecrets(t *testing.T) {
-	v := &visitor{t: t, c: serve(t, env.Config(t), 0)}
+	v := &visitor{t: t, c: serve(t, env.Config(t))}
 	v.login(token(v.c.URL()))
 	conn, err := v.dial(nil)
 	if err != nil {

@@ -163,8 +163,8 @@ func refuse(w http.ResponseWriter, code int, reason metav1.StatusReason, message
 	answer(w, code, newStatus(code, reason, message))
 }
 
-func newStatus(code int, reason metav1.StatusReason, message string) metav1.Status {
-	return metav1.Status{
+func newStatus(code int, reason metav1.StatusReason, message string) *metav1.Status {
+	return &metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
 	}
 }

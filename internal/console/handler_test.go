@@ -77,7 +77,7 @@ func newVisitor(t testing.TB) (*visitor, *fakeAPI) {
 	api := &fakeAPI{ended: make(chan struct{})}
 	server := httptest.NewServer(api)
 	t.Cleanup(server.Close)
-	return &visitor{t: t, c: serve(t, &rest.Config{Host: server.URL + "/clusters/a", BearerToken: "users-token"}, 0)}, api
+	return &visitor{t: t, c: serve(t, &rest.Config{Host: server.URL + "/clusters/a", BearerToken: "users-token"})}, api
 }
 
 func token(url string) string { return url[strings.Index(url, "#token=")+len("#token="):] }
@@ -334,7 +334,7 @@ func TestPage(t *testing.T) {
 }
 
 func TestAPIAway(t *testing.T) {
-	c := serve(t, &rest.Config{Host: "http://127.0.0.1:1"}, 0)
+	c := serve(t, &rest.Config{Host: "http://127.0.0.1:1"})
 	v := &visitor{t: t, c: c}
 	v.login(token(c.URL()))
 	got := v.send(http.MethodGet, machinesPath, nil, nil)

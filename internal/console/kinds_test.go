@@ -18,7 +18,7 @@ func TestOtherKinds(t *testing.T) {
 	if err := w.client.Create(t.Context(), note); err != nil {
 		t.Fatal(err)
 	}
-	c := serve(t, w.config, 0)
+	c := serve(t, w.config)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
 	b.Sees("Needs attention", "All kinds")
@@ -68,10 +68,7 @@ func TestOtherKindsOfAReader(t *testing.T) {
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName, config.Impersonate.Groups = "frank", []string{"system:authenticated"}
 	w.allowEverywhere("frank", "", "configmaps")
-	c := serve(t, config, 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("403")     // the kinds of Keelson
-	b.Open(strings.Replace(c.URL(), "/#", "/kinds?search=core&namespace="+w.namespace+"#", 1))
+	b := openPage(t, config, "/kinds?search=core&namespace="+w.namespace, "403") // the kinds of Keelson
 	b.Sees("ConfigMap", "You may not list pods in "+w.namespace)
 	b.Until(`[...document.querySelectorAll("main td a")].some((a) => a.textContent === "ConfigMap")`)
 	b.Until(`document.querySelector("main .denied").title.startsWith("You may not list")`)

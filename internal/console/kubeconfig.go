@@ -87,24 +87,20 @@ func (c *Console) readAs(ctx context.Context, path, accept string, object any) *
 	target.Path, target.RawQuery = c.pathOf(path), query
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		status := newStatus(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
-		return &status
+		return newStatus(http.StatusBadRequest, metav1.StatusReasonBadRequest, err.Error())
 	}
 	request.Header.Set("Accept", accept)
 	c.identify(ctx, request.Header)
 	response, err := c.client.Do(request)
 	if err != nil {
-		status := newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.unreachableMessage(err))
-		return &status
+		return newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.unreachableMessage(err))
 	}
 	defer func() { _ = response.Body.Close() }() // it was only read
 	if response.StatusCode != http.StatusOK {
-		status := failure(response)
-		return &status
+		return failure(response)
 	}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxObject)).Decode(object); err != nil {
-		status := newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.unreachableMessage(err))
-		return &status
+		return newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.unreachableMessage(err))
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func TestLongAccessibility(t *testing.T) {
 func visitEveryPage(t *testing.T, visit func(b *browser.Tab, name string)) {
 	t.Helper()
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
+	c := serve(t, w.config)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
 	b.Sees("Needs attention", "SecretMissing", "1 Machine", "there is no Secret db-seed", "create the Secret or key of cloudInit", "backup", "in 9h", "Progressing", "The cluster has no nodes", "Stopped, paused or asleep on request", "Recent warnings")
@@ -159,9 +159,7 @@ func visitEveryPage(t *testing.T, visit func(b *browser.Tab, name string)) {
 
 func TestKeysLinksAndTheBackButton(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
+	b := openPage(t, w.config, "/?namespace="+w.namespace)
 	b.Sees("Overview", "Machines")
 	b.PressUntil("gm", `location.pathname === "/virtualmachines"`)
 	b.Sees("web", "db", "old")
@@ -182,9 +180,7 @@ func TestKeysLinksAndTheBackButton(t *testing.T) {
 
 func TestLiveUpdate(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b := openPage(t, w.config, "/virtualmachines?namespace="+w.namespace)
 	b.Sees("web", "db", "old")
 	machine := &vmv1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "fresh"}}
 	w.create(machine, "False", "CreateFailed", "no space left")
@@ -200,9 +196,7 @@ func TestLiveUpdate(t *testing.T) {
 func TestLostConnection(t *testing.T) {
 	w := newWorld(t)
 	api := apiproxy.New(t, w.config, 1)
-	c := serve(t, &rest.Config{Host: api.URL}, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b := openPage(t, &rest.Config{Host: api.URL}, "/virtualmachines?namespace="+w.namespace)
 	b.Sees("web", "db", "old")
 	b.Expect("502")
 	api.Cut(true)
@@ -226,7 +220,7 @@ func TestProgramEnds(t *testing.T) {
 	b.Expect("WebSocket connection to")
 	stop()
 	b.Sees("Connection lost", "The program keelson does not answer", "web")
-	serve(t, w.config, port)
+	serveUntil(t, w.config, port)
 	b.Sees("This page has no session", "keelson console")
 }
 
@@ -234,7 +228,7 @@ func TestUserWhoMaySeeNothing(t *testing.T) {
 	w := newWorld(t)
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName = "jane"
-	c := serve(t, config, 0)
+	c := serve(t, config)
 	b := browser.New(t) // closed before the console
 	b.Expect("403")
 	b.Open(c.URL())
@@ -246,7 +240,7 @@ func TestUserWhoMaySeeNothing(t *testing.T) {
 }
 
 func TestNoSession(t *testing.T) {
-	c := serve(t, env.Config(t), 0)
+	c := serve(t, env.Config(t))
 	b := browser.New(t) // closed before the console
 	b.Expect("401")
 	b.Open(c.Address())
@@ -304,10 +298,7 @@ const scrollForFrames = `(() => {
 })()`
 
 func TestTenThousandObjects(t *testing.T) {
-	c := serve(t, manyFoos(t, 10_000), 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("404")
-	b.Open(strings.Replace(c.URL(), "/#", "/foos#", 1))
+	b := openPage(t, manyFoos(t, 10_000), "/foos", "404")
 	b.Sees("10,000", "foo-0")
 	if rows := browser.Value[int](b, `document.querySelectorAll("main tbody tr").length`); rows > 100 {
 		t.Errorf("%d rows are in the document", rows)

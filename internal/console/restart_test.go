@@ -2,7 +2,6 @@ package console_test
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,7 +9,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
-	"github.com/keelson-dev/keelson/internal/testing/browser"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 )
 
@@ -40,9 +38,7 @@ func TestLongRestartedAPI(t *testing.T) {
 		}
 	}
 	create(cp, "before")
-	c := serve(t, cp.Config(), 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/configmaps?namespace=default#", 1))
+	b := openPage(t, cp.Config(), "/configmaps?namespace=default")
 	b.Sees("before")
 	b.Expect("502") // of what the page asks meanwhile
 	b.Expect("503") // of a server that starts

@@ -181,7 +181,7 @@ func TestTimeLines(t *testing.T) {
 	w.run(report, now.Add(-20*time.Minute), batchv1.JobFailed)
 	w.run(report, now, "")
 	w.cronTab("tick", "* * * * * *")
-	c := serve(t, w.config, 0)
+	c := serve(t, w.config)
 	b := browser.New(t) // closed before the console
 	b.Open(strings.Replace(c.URL(), "/#", "/?namespace="+w.namespace+"#", 1))
 	lane := func(name string) string {
@@ -215,10 +215,7 @@ func TestTimeLines(t *testing.T) {
 
 func TestScheduleEditor(t *testing.T) {
 	w := newWorld(t)
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("422")
-	b.Open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/backup#", 1))
+	b := openPage(t, w.config, "/crontabs/"+w.namespace+"/backup", "422")
 	b.Sees("At 03:00 every day")
 	b.Click("Change the schedule")
 	b.Fill("Schedule", "61 * * * *")
@@ -248,9 +245,7 @@ func TestRunWithValuesAndBackfill(t *testing.T) {
 	if err := w.client.Update(t.Context(), cronTab); err != nil {
 		t.Fatal(err)
 	}
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/report#", 1))
+	b := openPage(t, w.config, "/crontabs/"+w.namespace+"/report")
 	run := func(label, value string, want map[string]stablev1.ParameterValue) {
 		b.Click("Run now …")
 		b.Fill(label, value)
@@ -300,9 +295,7 @@ func TestRunsPerHour(t *testing.T) {
 	a := w.cronTab("a", "*/2 * * * *")
 	w.run(a, time.Now().Truncate(time.Second), batchv1.JobComplete)
 	w.cronTab("b", "30 2 * * *", func(spec *stablev1.CronTabSpec) { spec.TimeZone = "Europe/Berlin" })
-	c := serve(t, w.config, 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/crontabs?namespace="+w.namespace+"#", 1))
+	b := openPage(t, w.config, "/crontabs?namespace="+w.namespace)
 	b.Click("Runs per hour")
 	b.Until(`document.querySelector("img[alt^='Schedules that run: 3.']")?.naturalWidth > 400`)
 	b.Sees("Busiest minutes", w.namespace+"/a", w.namespace+"/b", "up to 3 are active at once", "a: a run lasts 5m0s, and the next one can be due after 2m0s.")
@@ -317,7 +310,7 @@ func TestScheduleOfAReader(t *testing.T) {
 	w.allowIn("ann", "stable.example.com", "crontabs")
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName = "ann"
-	c := serve(t, config, 0)
+	c := serve(t, config)
 	b := browser.New(t) // closed before the console
 	b.Expect("403")
 	b.Open(strings.Replace(c.URL(), "/#", "/crontabs/"+w.namespace+"/backup#", 1))

@@ -28,6 +28,9 @@ const (
 
 var namePath = regexp.MustCompile(`^` + name + `$`)
 
+// isName reports whether a text can be the name of an object in a path.
+func isName(text string) bool { return namePath.MatchString(text) && !strings.Contains(text, "..") }
+
 // failed is the text message to a terminal or a screen that cannot be opened. A page cannot read the response to a
 // WebSocket that is refused.
 type failed struct {
@@ -52,7 +55,7 @@ func (c *Console) screen(w http.ResponseWriter, r *http.Request) {
 // joinMachine connects the page with a subresource of a machine.
 func (c *Console) joinMachine(w http.ResponseWriter, r *http.Request, protocol, subresource string, query url.Values) {
 	namespace, machine := r.PathValue("namespace"), r.PathValue("name")
-	if !namePath.MatchString(namespace) || !namePath.MatchString(machine) || strings.Contains(namespace+machine, "..") {
+	if !isName(namespace) || !isName(machine) {
 		refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "This is not the name of a machine.")
 		return
 	}

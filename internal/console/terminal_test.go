@@ -150,9 +150,7 @@ const screen = `(document.querySelector(".xterm-rows")?.textContent ?? "").repla
 // openMachine opens a part of the page of a machine of w, in a tab that is closed before the console.
 func openMachine(t *testing.T, w *world, g *guest, name, part string) *browser.Tab {
 	t.Helper()
-	c := serve(t, g.start(t), 0)
-	b := browser.New(t)
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/"+name+"#", 1))
+	b := openPage(t, g.start(t), "/virtualmachines/"+w.namespace+"/"+name)
 	b.Unfold(part)
 	return b
 }
@@ -204,9 +202,7 @@ func TestUsageInTheList(t *testing.T) {
 	if err := w.client.Status().Update(t.Context(), machine); err != nil {
 		t.Fatal(err)
 	}
-	c := serve(t, (&guest{config: w.config}).start(t), 0)
-	b := browser.New(t) // closed before the console
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines?namespace="+w.namespace+"#", 1))
+	b := openPage(t, (&guest{config: w.config}).start(t), "/virtualmachines?namespace="+w.namespace)
 	b.Until(`document.querySelectorAll("svg.spark path").length === 1 && document.querySelector("svg.spark path").getAttribute("d").length > 500`)
 	b.Accessible()
 	b.Keep("sparks")
@@ -226,10 +222,7 @@ func TestAccessWithoutPermission(t *testing.T) {
 	config := rest.CopyConfig(w.config)
 	config.Impersonate.UserName = "jane"
 	w.allow("jane", "virtualmachines")
-	c := serve(t, (&guest{config: config}).start(t), 0)
-	b := browser.New(t) // closed before the console
-	b.Expect("403")
-	b.Open(strings.Replace(c.URL(), "/#", "/virtualmachines/"+w.namespace+"/web#", 1))
+	b := openPage(t, (&guest{config: config}).start(t), "/virtualmachines/"+w.namespace+"/web", "403")
 	b.Unfold("Serial console")
 	b.Sees("You may not get virtualmachines/console in " + w.namespace)
 }
@@ -237,7 +230,7 @@ func TestAccessWithoutPermission(t *testing.T) {
 // TestTerminalRequests sends what the page does not send.
 func TestTerminalRequests(t *testing.T) {
 	g := &guest{config: &rest.Config{Host: "http://127.0.0.1:1"}}
-	v := &visitor{t: t, c: serve(t, g.start(t), 0)}
+	v := &visitor{t: t, c: serve(t, g.start(t))}
 	v.login(token(v.c.URL()))
 	for _, path := range []string{"/terminal/default/%2e%2e%2fsecrets", "/terminal/default/UPPER", "/terminal/default/web%3fa"} {
 		if got := v.send(http.MethodGet, path, nil, nil); got.code != http.StatusBadRequest {

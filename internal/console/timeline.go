@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"net/http"
-	"regexp"
 	"strings"
 	"time"
 
@@ -20,8 +19,6 @@ const (
 	// timelineLimit is how many CronTabs, and how many of their Jobs, are read for a timeline, in one request.
 	timelineLimit = "500"
 )
-
-var namespaceName = regexp.MustCompile("^" + name + "$")
 
 // timeline is what the CronTabs of a namespace, or of all, will do.
 type timeline struct {
@@ -40,7 +37,7 @@ func (c *Console) timeline(w http.ResponseWriter, r *http.Request) {
 	within := ""
 	if namespace := query.Get("namespace"); namespace != "" {
 		within = "/namespaces/" + namespace
-		if !namespaceName.MatchString(namespace) || strings.Contains(namespace, "..") {
+		if !isName(namespace) {
 			refuse(w, http.StatusBadRequest, metav1.StatusReasonBadRequest, "This is not the name of a namespace.")
 			return
 		}

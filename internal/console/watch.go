@@ -125,7 +125,7 @@ func (c *connection) obey(ctx context.Context, running *sync.WaitGroup) {
 			end := c.run(watching, asked)
 			c.finish(asked.ID, own)
 			if watching.Err() == nil {
-				_ = c.send(ctx, message{ID: asked.ID, End: &end}) // the page notices a dead connection by itself
+				_ = c.send(ctx, message{ID: asked.ID, End: end}) // the page notices a dead connection by itself
 			}
 		})
 	}
@@ -160,7 +160,7 @@ func (c *connection) finish(id int, own *watch) {
 }
 
 // run relays the events of a watch and returns why it ended. Code 200 is the usual end.
-func (c *connection) run(ctx context.Context, asked command) metav1.Status {
+func (c *connection) run(ctx context.Context, asked command) *metav1.Status {
 	request, err := c.console.newWatch(ctx, asked.Path)
 	if err != nil {
 		return newStatus(http.StatusForbidden, metav1.StatusReasonForbidden, err.Error())
@@ -191,7 +191,7 @@ func (c *connection) run(ctx context.Context, asked command) metav1.Status {
 	if err := lines.Err(); err != nil {
 		return newStatus(http.StatusBadGateway, metav1.StatusReasonServiceUnavailable, c.console.unreachableMessage(err))
 	}
-	return metav1.Status{Code: http.StatusOK}
+	return &metav1.Status{Code: http.StatusOK}
 }
 
 // newWatch returns the request for a watch, if the page makes such a one.
@@ -215,11 +215,11 @@ func (c *Console) newWatch(ctx context.Context, path string) (*http.Request, err
 }
 
 // failure reads the error of the API.
-func failure(response *http.Response) metav1.Status {
+func failure(response *http.Response) *metav1.Status {
 	raw, err := io.ReadAll(io.LimitReader(response.Body, maxFailure))
 	var status metav1.Status
 	if err == nil && json.Unmarshal(raw, &status) == nil && status.Kind == "Status" {
-		return status
+		return &status
 	}
 	return newStatus(response.StatusCode, metav1.StatusReasonUnknown, "The Kubernetes API answered "+response.Status+".")
 }
