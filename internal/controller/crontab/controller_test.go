@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	batchv1 "k8s.io/api/batch/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -148,7 +147,7 @@ func TestManagerRunsEverySecond(t *testing.T) {
 	f.Do(f.createNamed("tick", withSchedule("@every 1s"), withMissedRuns(stablev1.AllMissedRuns, 100)))
 	harness.Eventually(t, "there are five Jobs", func() bool { return len(f.jobs()) >= 5 })
 	f.update(withSuspend)
-	harness.Eventually(t, "it is suspended", func() bool { return f.hasReason(stablev1.ReasonSuspended) })
+	harness.Eventually(t, "it is suspended", func() bool { return f.HasReason(stablev1.ReasonSuspended) })
 	jobs := f.jobs()
 	for i := range jobs {
 		if got, want := runOf(&jobs[i]).at, runOf(&jobs[0]).at.Add(time.Duration(i)*time.Second); !got.Equal(want) {
@@ -163,14 +162,6 @@ func TestManagerRunsEverySecond(t *testing.T) {
 	f.update(withRequest("2026-03-04T12:00:00Z"))
 	harness.Eventually(t, "one runs on demand", func() bool { return f.Object().Status.LastRunRequestedAt != nil && len(f.Object().Status.Active) == 1 })
 	statuscheck.Verify(t, f.Object())
-}
-
-// hasReason reports whether condition Ready has a reason for the current generation.
-func (f *fixture) hasReason(reason string) bool {
-	f.Helper()
-	cronTab := f.Object()
-	ready := meta.FindStatusCondition(cronTab.Status.Conditions, stablev1.ConditionReady)
-	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == cronTab.Generation
 }
 
 func TestLongManagerStartsManyRunsAtOnce(t *testing.T) {

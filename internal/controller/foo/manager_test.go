@@ -24,51 +24,38 @@ func (w *world) run() *harness.Requests {
 	return harness.RunManager(w.T, env.Config(w), w.Client.Scheme(), w.Namespace, Add, Cache)
 }
 
-func (w *world) eventually(what string, check func() bool) {
-	w.Helper()
-	harness.Eventually(w, what, check)
-}
-
-// hasReason reports whether Ready of the Foo shop has this reason for the present spec.
-func (w *world) hasReason(reason string) bool {
-	w.Helper()
-	foo := w.Object()
-	ready := meta.FindStatusCondition(foo.Status.Conditions, v1alpha1.ConditionReady)
-	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == foo.Generation
-}
-
 func TestManagerFollowsWhatHappens(t *testing.T) {
 	w := newWorld(t)
 	foreign := w.foreign("web")
 	w.run()
 	w.create()
-	w.eventually("the foreign Deployment is reported", func() bool { return w.hasReason(v1alpha1.ReasonErrResourceExists) })
+	w.Eventually("the foreign Deployment is reported", func() bool { return w.HasReason(v1alpha1.ReasonErrResourceExists) })
 	w.expectUntouched(foreign)
 
 	w.Do(w.Client.Delete(t.Context(), foreign))
-	w.eventually("the name is free and taken", func() bool { return w.deployment("web") != nil })
+	w.Eventually("the name is free and taken", func() bool { return w.deployment("web") != nil })
 
 	w.rollOut("web")
-	w.eventually("the Foo is available", func() bool { return w.hasReason(v1alpha1.ReasonAvailable) })
+	w.Eventually("the Foo is available", func() bool { return w.HasReason(v1alpha1.ReasonAvailable) })
 
 	w.edit("web", scaled(5))
-	w.eventually("it is scaled back", func() bool { return *w.deployment("web").Spec.Replicas == 3 })
+	w.Eventually("it is scaled back", func() bool { return *w.deployment("web").Spec.Replicas == 3 })
 
 	w.Do(w.Client.Delete(t.Context(), w.deployment("web")))
-	w.eventually("it is back", func() bool { return w.deployment("web") != nil })
+	w.Eventually("it is back", func() bool { return w.deployment("web") != nil })
 
 	w.Change(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "web2" })
-	w.eventually("the new one is there", func() bool { return w.deployment("web2") != nil })
+	w.Eventually("the new one is there", func() bool { return w.deployment("web2") != nil })
 	w.rollOut("web2")
-	w.eventually("it is renamed", func() bool { return cmp.Equal(w.names(), []string{"web2"}) })
+	w.Eventually("it is renamed", func() bool { return cmp.Equal(w.names(), []string{"web2"}) })
 
 	w.edit("web2", func(d *appsv1.Deployment) { d.OwnerReferences = nil })
-	w.eventually("it was let go", func() bool { return w.hasReason(v1alpha1.ReasonErrResourceExists) })
+	w.Eventually("it was let go", func() bool { return w.HasReason(v1alpha1.ReasonErrResourceExists) })
 
 	w.edit("web2", func(d *appsv1.Deployment) { d.OwnerReferences = ownedBy(w.Object()).OwnerReferences })
-	w.eventually("it was taken again", func() bool { return w.hasReason(v1alpha1.ReasonAvailable) })
+	w.Eventually("it was taken again", func() bool { return w.HasReason(v1alpha1.ReasonAvailable) })
 
-	w.eventually("events were recorded", func() bool {
+	w.Eventually("events were recorded", func() bool {
 		var list eventsv1.EventList
 		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		seen := map[string]bool{}
@@ -98,7 +85,7 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 		foo.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: name}
 		return w.Client.Create(t.Context(), foo)
 	})
-	w.eventually("there is a Deployment for each", func() bool { return len(w.deployments()) == many })
+	w.Eventually("there is a Deployment for each", func() bool { return len(w.deployments()) == many })
 	foos := func() []client.Object {
 		var list v1alpha1.FooList
 		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
@@ -108,7 +95,7 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 		}
 		return all
 	}
-	w.eventually("each Foo has a status", func() bool {
+	w.Eventually("each Foo has a status", func() bool {
 		for _, foo := range foos() {
 			if len(statuscheck.Problems(foo)) > 0 {
 				return false
@@ -123,14 +110,14 @@ func TestLongManagerHoldsAThousandFoos(t *testing.T) {
 	// What the controller of Deployments reports is one more write, and nothing is
 	// written for the others.
 	w.create(func(f *v1alpha1.Foo) { f.Spec.DeploymentName = "foo-7" })
-	w.eventually("the name is taken", func() bool { return w.hasReason(v1alpha1.ReasonErrResourceExists) })
+	w.Eventually("the name is taken", func() bool { return w.HasReason(v1alpha1.ReasonErrResourceExists) })
 	w.rollOut("foo-7")
-	w.eventually("one of the Foos is available", func() bool {
+	w.Eventually("one of the Foos is available", func() bool {
 		foo := &v1alpha1.Foo{}
 		w.Do(w.Client.Get(t.Context(), client.ObjectKey{Namespace: w.Namespace, Name: "foo-7"}, foo))
 		return meta.IsStatusConditionTrue(foo.Status.Conditions, v1alpha1.ConditionReady)
 	})
-	w.eventually("the one event is recorded", func() bool {
+	w.Eventually("the one event is recorded", func() bool {
 		var list eventsv1.EventList
 		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
 		return len(list.Items) == 1

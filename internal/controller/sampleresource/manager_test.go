@@ -22,49 +22,35 @@ func (w *world) run() *harness.Requests {
 	return harness.RunManager(w.T, env.Config(w), w.Client.Scheme(), w.Namespace, Add, Cache)
 }
 
-func (w *world) eventually(what string, check func() bool) {
-	w.Helper()
-	harness.Eventually(w, what, check)
-}
-
-// hasReason reports whether Ready of the SampleResource has this reason for the
-// present spec.
-func (w *world) hasReason(reason string) bool {
-	w.Helper()
-	sample := w.Object()
-	ready := meta.FindStatusCondition(sample.Status.Conditions, samplev1.ConditionReady)
-	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == sample.Generation
-}
-
 func TestManagerFollowsWhatHappens(t *testing.T) {
 	w := newWorld(t)
 	foreign := w.foreign("sample")
 	w.run()
 	w.create()
-	w.eventually("the foreign Pod is reported", func() bool { return w.hasReason(samplev1.ReasonErrResourceExists) })
+	w.Eventually("the foreign Pod is reported", func() bool { return w.HasReason(samplev1.ReasonErrResourceExists) })
 
 	w.remove("sample", true)
-	w.eventually("the name is free and taken", func() bool { pod := w.pod("sample"); return pod != nil && pod.UID != foreign.UID })
+	w.Eventually("the name is free and taken", func() bool { pod := w.pod("sample"); return pod != nil && pod.UID != foreign.UID })
 
 	w.report("sample", ready)
-	w.eventually("the Pod is ready", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
+	w.Eventually("the Pod is ready", func() bool { return w.HasReason(samplev1.ReasonPodReady) })
 
 	w.Change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.30" })
-	w.eventually("the image is changed", func() bool { return podImage(w.pod("sample")) == "nginx:1.30" })
-	w.eventually("the new image is not ready", func() bool { return w.hasReason(samplev1.ReasonPodStarting) })
+	w.Eventually("the image is changed", func() bool { return podImage(w.pod("sample")) == "nginx:1.30" })
+	w.Eventually("the new image is not ready", func() bool { return w.HasReason(samplev1.ReasonPodStarting) })
 	w.report("sample", ready)
-	w.eventually("the new image is ready", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
+	w.Eventually("the new image is ready", func() bool { return w.HasReason(samplev1.ReasonPodReady) })
 
 	uid := w.pod("sample").UID
 	w.remove("sample", true)
-	w.eventually("the Pod is back", func() bool { pod := w.pod("sample"); return pod != nil && pod.UID != uid })
+	w.Eventually("the Pod is back", func() bool { pod := w.pod("sample"); return pod != nil && pod.UID != uid })
 
 	w.report("sample", failed)
-	w.eventually("the failure is counted", func() bool { return w.hasReason(samplev1.ReasonPodFailed) })
+	w.Eventually("the failure is counted", func() bool { return w.HasReason(samplev1.ReasonPodFailed) })
 	w.Change(func(s *samplev1.SampleResource) { s.Spec.PodImage = "nginx:1.31" })
-	w.eventually("the new image has a new Pod", func() bool { pod := w.pod("sample"); return pod != nil && podImage(pod) == "nginx:1.31" })
+	w.Eventually("the new image has a new Pod", func() bool { pod := w.pod("sample"); return pod != nil && podImage(pod) == "nginx:1.31" })
 	w.report("sample", ready)
-	w.eventually("the Pod is ready again", func() bool { return w.hasReason(samplev1.ReasonPodReady) })
+	w.Eventually("the Pod is ready again", func() bool { return w.HasReason(samplev1.ReasonPodReady) })
 	statuscheck.Verify(t, w.Object())
 }
 
@@ -78,7 +64,7 @@ func TestLongManagerHoldsAThousand(t *testing.T) {
 		sample.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: fmt.Sprintf("sample-%d", n)}
 		return w.Client.Create(t.Context(), sample)
 	})
-	w.eventually("there is a Pod for each", func() bool { return len(w.pods()) == many })
+	w.Eventually("there is a Pod for each", func() bool { return len(w.pods()) == many })
 	samples := func() []client.Object {
 		var list samplev1.SampleResourceList
 		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
@@ -88,7 +74,7 @@ func TestLongManagerHoldsAThousand(t *testing.T) {
 		}
 		return all
 	}
-	w.eventually("each has a status", func() bool {
+	w.Eventually("each has a status", func() bool {
 		for _, sample := range samples() {
 			if len(statuscheck.Problems(sample)) > 0 {
 				return false
@@ -111,7 +97,7 @@ func TestLongManagerHoldsAThousand(t *testing.T) {
 		ready(pod)
 		return w.Client.Status().Update(t.Context(), pod)
 	})
-	w.eventually("all are ready", func() bool {
+	w.Eventually("all are ready", func() bool {
 		for _, sample := range samples() {
 			if !meta.IsStatusConditionTrue(sample.(*samplev1.SampleResource).Status.Conditions, samplev1.ConditionReady) {
 				return false

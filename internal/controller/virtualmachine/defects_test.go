@@ -160,13 +160,13 @@ func TestDefectDeathWhileActiveNeitherRestartedNorReported(t *testing.T) {
 	w := newFixture(t)
 	counted := w.run()
 	w.create()
-	w.eventually("it runs", func() bool { return w.hasReason(v1alpha1.ReasonGuestBooting) })
+	w.Eventually("it runs", func() bool { return w.HasReason(v1alpha1.ReasonGuestBooting) })
 	w.backend.Boot(w.uid())
-	w.eventually("it is ready", func() bool { return w.hasReason(v1alpha1.ReasonGuestReady) })
+	w.Eventually("it is ready", func() bool { return w.HasReason(v1alpha1.ReasonGuestReady) })
 	counted.Take()
 	w.backend.Crash(w.uid(), backend.CauseHost, "signal 9")
-	w.eventually("it is started again", func() bool {
-		return w.Object().Status.Restarts == 1 && w.hasReason(v1alpha1.ReasonGuestBooting)
+	w.Eventually("it is started again", func() bool {
+		return w.Object().Status.Restarts == 1 && w.HasReason(v1alpha1.ReasonGuestBooting)
 	})
 	if got := counted.Take()[http.MethodPut]; got > 3 {
 		t.Errorf("%d writes of the status for one restart", got)

@@ -35,34 +35,20 @@ func (w *fixture) run() *harness.Requests {
 	return harness.RunManager(w.T, env.Config(w), w.Client.Scheme(), w.Namespace, add, Cache)
 }
 
-func (w *fixture) eventually(what string, check func() bool) {
-	w.Helper()
-	harness.Eventually(w, what, check)
-}
-
-// hasReason reports whether Ready of the VirtualMachine has this reason for the current
-// spec.
-func (w *fixture) hasReason(reason string) bool {
-	w.Helper()
-	vm := w.Object()
-	ready := meta.FindStatusCondition(vm.Status.Conditions, v1alpha1.ConditionReady)
-	return ready != nil && ready.Reason == reason && ready.ObservedGeneration == vm.Generation
-}
-
 func TestManagerFollowsWhatHappens(t *testing.T) {
 	w := newFixture(t)
 	w.run()
 	w.create()
-	w.eventually("it runs", func() bool { return w.hasReason(v1alpha1.ReasonGuestBooting) })
+	w.Eventually("it runs", func() bool { return w.HasReason(v1alpha1.ReasonGuestBooting) })
 	w.backend.Boot(w.uid())
-	w.eventually("it is ready", func() bool { return w.hasReason(v1alpha1.ReasonGuestReady) })
+	w.Eventually("it is ready", func() bool { return w.HasReason(v1alpha1.ReasonGuestReady) })
 	w.Change(withAction(v1alpha1.ActionPaused))
-	w.eventually("it is paused", func() bool { return w.hasReason(v1alpha1.ReasonPaused) })
+	w.Eventually("it is paused", func() bool { return w.HasReason(v1alpha1.ReasonPaused) })
 	w.Change(withAction(v1alpha1.ActionStopped))
-	w.eventually("it is stopped", func() bool { return w.hasReason(v1alpha1.ReasonStopped) })
+	w.Eventually("it is stopped", func() bool { return w.HasReason(v1alpha1.ReasonStopped) })
 	statuscheck.Verify(t, w.Object())
 	w.Delete()
-	w.eventually("it is gone", func() bool { return w.IsGone() && len(w.backend.UIDs()) == 0 })
+	w.Eventually("it is gone", func() bool { return w.IsGone() && len(w.backend.UIDs()) == 0 })
 }
 
 func TestLongManagerHoldsHundreds(t *testing.T) {
@@ -86,7 +72,7 @@ func TestLongManagerHoldsHundreds(t *testing.T) {
 		}
 		return objects
 	}
-	w.eventually("all are ready", func() bool {
+	w.Eventually("all are ready", func() bool {
 		for _, vm := range all() {
 			if !meta.IsStatusConditionTrue(vm.(*v1alpha1.VirtualMachine).Status.Conditions, v1alpha1.ConditionReady) {
 				return false
@@ -101,5 +87,5 @@ func TestLongManagerHoldsHundreds(t *testing.T) {
 	}
 	t.Logf("requests for %d machines until they were ready: %v", many, requests)
 	w.Do(w.Client.DeleteAllOf(t.Context(), &v1alpha1.VirtualMachine{}, client.InNamespace(w.Namespace)))
-	w.eventually("all are gone", func() bool { return len(all()) == 0 && len(w.backend.UIDs()) == 0 })
+	w.Eventually("all are gone", func() bool { return len(all()) == 0 && len(w.backend.UIDs()) == 0 })
 }

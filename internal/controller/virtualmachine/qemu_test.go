@@ -152,7 +152,7 @@ func TestLongQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
 	for failures := range int32(2) {
 		w.kill()
 		vm := w.until("it waits for the next attempt", func(vm *v1alpha1.VirtualMachine) bool {
-			return w.hasReason(v1alpha1.ReasonBackOff) && vm.Status.Restarts == failures+2
+			return w.HasReason(v1alpha1.ReasonBackOff) && vm.Status.Restarts == failures+2
 		})
 		failure, pause := vm.Status.StartFailure, backoff(string(vm.UID), failures+1)
 		left := failure.RetryAfter.Sub(w.Clock.Now())
@@ -185,7 +185,7 @@ func TestNewManagerOfASteadyMachineWritesNothing(t *testing.T) {
 	})
 	w.until("its guest has an address", func(vm *v1alpha1.VirtualMachine) bool {
 		w.Pass(time.Second) // delayed status writes are written
-		return w.hasReason(v1alpha1.ReasonGuestReady) && len(vm.Status.Server.Addresses) > 0
+		return w.HasReason(v1alpha1.ReasonGuestReady) && len(vm.Status.Server.Addresses) > 0
 	})
 	w.Pass(time.Minute)
 	w.ReconcileOnce()

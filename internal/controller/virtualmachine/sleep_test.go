@@ -110,7 +110,7 @@ func TestLongQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
 	w.Change(scheduled("", "@every 1h", ""))
 	w.Pass(time.Hour)
 	w.until("its schedule puts it to sleep", func(vm *v1alpha1.VirtualMachine) bool {
-		return vm.Status.Server.State == v1alpha1.ServerAsleep && w.hasReason(v1alpha1.ReasonAsleep)
+		return vm.Status.Server.State == v1alpha1.ServerAsleep && w.HasReason(v1alpha1.ReasonAsleep)
 	})
 	w.Change(woken(w.Clock.Now()))
 	w.until("a person wakes it", runs(0))

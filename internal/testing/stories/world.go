@@ -4,6 +4,7 @@ package stories
 
 import (
 	"reflect"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -277,11 +278,44 @@ func (w *World[O]) Wrote() []harness.Request {
 // Events returns the events since the last call.
 func (w *World[O]) Events() []string { return harness.Events(w.Recorder) }
 
+// EventReasons returns the types and reasons of the events since the last call, such as "Normal Created".
+func (w *World[O]) EventReasons() []string {
+	var all []string
+	for _, event := range w.Events() {
+		all = append(all, strings.Join(strings.Fields(event)[:2], " "))
+	}
+	return all
+}
+
+// Reasons returns the reasons of conditions of the object, after a check of the status; "gone" if it does not exist.
+func (w *World[O]) Reasons(conditions ...string) string {
+	w.Helper()
+	if w.IsGone() {
+		return "gone"
+	}
+	var reasons []string
+	for _, condition := range conditions {
+		reasons = append(reasons, w.Condition(condition).Reason)
+	}
+	return strings.Join(reasons, " ")
+}
+
 // Ready returns the condition Ready of the object without its time, after a check of the status.
 func (w *World[O]) Ready() metav1.Condition {
 	w.Helper()
+	return w.Condition("Ready")
+}
+
+// Condition returns a condition of the object without its time, after a check of the status.
+func (w *World[O]) Condition(name string) metav1.Condition {
+	w.Helper()
 	object := w.Object()
 	statuscheck.Verify(w, object)
+	return w.conditionOf(object, name)
+}
+
+func (w *World[O]) conditionOf(object O, name string) metav1.Condition {
+	w.Helper()
 	raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	w.Do(err)
 	var has struct {
@@ -290,12 +324,26 @@ func (w *World[O]) Ready() metav1.Condition {
 		} `json:"status"`
 	}
 	w.Do(runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &has))
-	ready := meta.FindStatusCondition(has.Status.Conditions, "Ready")
-	if ready == nil {
+	is := meta.FindStatusCondition(has.Status.Conditions, name)
+	if is == nil {
 		return metav1.Condition{}
 	}
-	ready.LastTransitionTime = metav1.Time{}
-	return *ready
+	is.LastTransitionTime = metav1.Time{}
+	return *is
+}
+
+// HasReason reports whether the condition Ready of the object has this reason for the present spec.
+func (w *World[O]) HasReason(reason string) bool {
+	w.Helper()
+	object := w.Object()
+	is := w.conditionOf(object, "Ready")
+	return is.Reason == reason && is.ObservedGeneration == object.GetGeneration()
+}
+
+// Eventually waits until check is true.
+func (w *World[O]) Eventually(what string, check func() bool) {
+	w.Helper()
+	harness.Eventually(w, what, check)
 }
 
 // ExpectReady fails the test unless the condition Ready of the object has this status and reason.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,16 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/events"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/clusterprovisioner/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
-	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
@@ -56,54 +54,34 @@ func (s *store) RemoveSnapshot(types.UID) error {
 
 // fixture has a ClusterSnapshot and a Reconciler that the test calls.
 type fixture struct {
-	*testing.T
-	client   client.WithWatch
-	clock    *clocktesting.FakeClock
-	recorder *events.FakeRecorder
-	name     string // of the snapshot and the Cluster
-	store    store
+	*stories.World[*v1alpha1.ClusterSnapshot]
 	*Reconciler
+	store store
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	f := &fixture{
-		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), name: env.Namespace(t),
-		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100),
+	options := stories.Options{AddToScheme: v1alpha1.AddToScheme, Now: time.Now()}
+	f := &fixture{World: stories.New[*v1alpha1.ClusterSnapshot](t, stories.Server, options)}
+	f.Key = client.ObjectKey{Name: f.Namespace} // also that of the Cluster
+	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.ClusterSnapshot] {
+		f.Reconciler = &Reconciler{kube.NewBase(kind, cached, live, f.Recorder, f.Clock), &f.store}
+		return f.Reconciler
 	}
-	f.Reconciler = &Reconciler{kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
-	f.do(f.client.Create(t.Context(), &v1alpha1.ClusterSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: f.name},
+	f.Restart()
+	f.Do(f.Client.Create(t.Context(), &v1alpha1.ClusterSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Name: f.Key.Name}, Spec: v1alpha1.ClusterSnapshotSpec{ClusterName: f.Key.Name},
 	}))
 	return f
-}
-
-func (f *fixture) do(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
-// snapshot returns the ClusterSnapshot, nil if it is gone.
-func (f *fixture) snapshot() *v1alpha1.ClusterSnapshot {
-	f.Helper()
-	var s v1alpha1.ClusterSnapshot
-	err := f.client.Get(f.Context(), client.ObjectKey{Name: f.name}, &s)
-	f.do(client.IgnoreNotFound(err))
-	if err != nil {
-		return nil
-	}
-	return &s
 }
 
 // createCluster creates the Cluster.
 func (f *fixture) createCluster(spec v1alpha1.ClusterSpec) *v1alpha1.Cluster {
 	f.Helper()
-	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: f.name}, Spec: spec}
-	f.do(f.client.Create(f.Context(), c))
-	f.Cleanup(func() { _ = f.client.Delete(context.WithoutCancel(f.Context()), c) })
+	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: f.Key.Name}, Spec: spec}
+	f.Do(f.Client.Create(f.Context(), c))
+	f.Cleanup(func() { _ = f.Client.Delete(context.WithoutCancel(f.Context()), c) })
 	return c
 }
 
@@ -113,43 +91,21 @@ func (f *fixture) setReady(c *v1alpha1.Cluster, reason string) {
 	meta.SetStatusCondition(&c.Status.Conditions, metav1.Condition{
 		Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: reason, ObservedGeneration: c.Generation,
 	})
-	f.do(f.client.Status().Update(f.Context(), c))
+	f.Do(f.Client.Status().Update(f.Context(), c))
 }
 
-// expect reconciles until nothing more is written, and checks the reason of Ready.
+// expect reconciles until nothing more is written, or a few times if the store fails, and checks the reason of Ready.
 func (f *fixture) expect(want string) {
 	f.Helper()
-	quiet := 0
-	for range 30 {
-		before := f.snapshot()
-		if before == nil {
-			break
-		}
-		_, err := f.Reconcile(f.Context(), before.DeepCopy())
-		if f.store.err == nil || errors.Is(f.store.err, ErrNotRunning) {
-			f.do(err)
-		}
-		f.clock.Step(2 * time.Second)
-		after := f.snapshot()
-		if after == nil {
-			break
-		}
-		if quiet++; after.ResourceVersion != before.ResourceVersion {
-			quiet = 0
-		}
-		if quiet == 3 {
-			statuscheck.Verify(f, after)
-			if got := meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady); got.Reason != want {
-				f.Errorf("got %s: %s, want %s", got.Reason, got.Message, want)
-			}
-			return
+	if f.store.err == nil || errors.Is(f.store.err, ErrNotRunning) {
+		f.Settle()
+	} else {
+		for range 5 {
+			_, _ = f.Step()
 		}
 	}
-	if f.snapshot() != nil {
-		f.Fatal("still busy")
-	}
-	if want != "gone" {
-		f.Errorf("it is gone, want %s", want)
+	if got := f.Reasons(v1alpha1.ConditionReady); got != want {
+		f.Errorf("got %s, want %s", got, want)
 	}
 }
 
@@ -163,10 +119,10 @@ func TestLifeOfASnapshot(t *testing.T) {
 	f.expect(v1alpha1.ReasonClusterNotRunning)
 	f.setReady(c, v1alpha1.ReasonAvailable)
 	c.Spec.Running = ptr.To(false)
-	f.do(f.client.Update(t.Context(), c)) // its controller has not seen it yet
+	f.Do(f.Client.Update(t.Context(), c)) // its controller has not seen it yet
 	f.expect(v1alpha1.ReasonClusterNotRunning)
 	c.Spec.Running = nil
-	f.do(f.client.Update(t.Context(), c))
+	f.Do(f.Client.Update(t.Context(), c))
 	f.setReady(c, v1alpha1.ReasonAvailable)
 	f.store.err = ErrNotRunning
 	f.expect(v1alpha1.ReasonClusterNotRunning)
@@ -174,19 +130,19 @@ func TestLifeOfASnapshot(t *testing.T) {
 	f.expect(v1alpha1.ReasonSnapshotFailed)
 	f.store.err, f.store.calls = nil, nil
 	f.expect(v1alpha1.ReasonSnapshotTaken)
-	s := f.snapshot()
+	s := f.Object()
 	if status := s.Status; !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) || status.Revision != 7 || status.Size.Value() != 4096 ||
-		status.Version != "v1.36.3" || status.TakenAt == nil || f.store.of.Name != f.name || f.store.of.UID != c.UID || f.store.of.Spec.Engine != c.Spec.Engine {
+		status.Version != "v1.36.3" || status.TakenAt == nil || f.store.of.Name != f.Key.Name || f.store.of.UID != c.UID || f.store.of.Spec.Engine != c.Spec.Engine {
 		t.Errorf("finalizers: %v, status: %+v, of %+v", s.Finalizers, status, f.store.of)
 	}
-	f.do(f.client.Delete(t.Context(), c))
+	f.Do(f.Client.Delete(t.Context(), c))
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 	lost := f.store.taken
 	f.store.taken = nil
 	f.expect(v1alpha1.ReasonSnapshotLost)
 	f.store.taken = lost // restored from a backup
 	f.expect(v1alpha1.ReasonSnapshotTaken)
-	f.do(f.client.Delete(t.Context(), f.snapshot()))
+	f.Delete()
 	f.store.err = errors.New("busy")
 	f.expect(v1alpha1.ReasonSnapshotDeleting)
 	f.store.err = nil
@@ -195,13 +151,9 @@ func TestLifeOfASnapshot(t *testing.T) {
 	if diff := cmp.Diff([]string{"take", "remove"}, f.store.calls); diff != "" {
 		t.Errorf("calls of the store (-want +got):\n%s", diff)
 	}
-	var all []string
-	for _, event := range harness.Events(f.recorder) {
-		all = append(all, strings.Join(strings.Fields(event)[:2], " "))
-	}
 	if diff := cmp.Diff([]string{
 		"Warning ClusterMissing", "Warning SnapshotFailed", "Normal SnapshotTaken", "Warning SnapshotLost", "Normal SnapshotTaken", "Warning Terminating",
-	}, all); diff != "" {
+	}, f.EventReasons()); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -221,20 +173,20 @@ func TestKilledBetweenWrites(t *testing.T) {
 	f := newFixture(t)
 	f.setReady(f.createCluster(v1alpha1.ClusterSpec{}), v1alpha1.ReasonAvailable)
 	for write := 1; write <= 3; write++ {
-		failing, _ := harness.OnWrite(f.client, write, harness.Before, func() error { return errors.New("killed") })
-		f.Reconciler = &Reconciler{kube.NewBase(kind, failing, f.client, f.recorder, f.clock), &f.store}
-		_, _ = f.Reconcile(t.Context(), f.snapshot()) // it may be killed
-		if s := f.snapshot(); len(f.store.calls) > 0 && !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) {
+		failing, _ := harness.OnWrite(f.Client, write, harness.Before, func() error { return errors.New("killed") })
+		f.UseClient(failing)
+		_, _ = f.Reconcile(t.Context(), f.Object()) // it may be killed
+		if s := f.Object(); len(f.store.calls) > 0 && !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) {
 			t.Fatal("files without a finalizer")
 		}
 	}
-	f.Reconciler = &Reconciler{kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store}
+	f.Restart()
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 	if diff := cmp.Diff([]string{"take"}, f.store.calls); diff != "" {
 		t.Errorf("calls of the store (-want +got):\n%s", diff)
 	}
-	stale := f.snapshot()
-	f.do(f.client.Delete(t.Context(), stale))
+	stale := f.Object()
+	f.Do(f.Client.Delete(t.Context(), stale))
 	f.expect("gone")
 	stale.Status.TakenAt = nil
 	if _, err := f.Reconcile(t.Context(), stale); err != nil { // the cache does not know yet that it is gone

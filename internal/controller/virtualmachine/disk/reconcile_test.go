@@ -12,17 +12,17 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
-	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
@@ -69,24 +69,22 @@ func (s *store) DeleteDisk(_ context.Context, _ backend.DiskIdentity, retain boo
 
 // fixture has a VirtualDisk and a Reconciler that the test calls.
 type fixture struct {
-	*testing.T
-	client   client.WithWatch
-	clock    *clocktesting.FakeClock
-	recorder *events.FakeRecorder
-	key      client.ObjectKey
-	store    store
+	*stories.World[*v1alpha1.VirtualDisk]
 	*Reconciler
+	store store
 }
 
 func newFixture(t *testing.T, spec v1alpha1.VirtualDiskSpec) *fixture {
 	t.Helper()
 	t.Parallel()
-	f := &fixture{
-		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)), store: store{host: here},
-		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), key: client.ObjectKey{Namespace: env.Namespace(t), Name: "data"},
+	options := stories.Options{Name: "data", AddToScheme: v1alpha1.AddToScheme, Now: time.Now(), Pause: external.WaitInterval - time.Second}
+	f := &fixture{World: stories.New[*v1alpha1.VirtualDisk](t, stories.Server, options), store: store{host: here}}
+	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.VirtualDisk] {
+		f.Reconciler = newReconciler(kube.NewBase(kind, cached, live, f.Recorder, f.Clock), &f.store)
+		return f.Reconciler
 	}
-	f.Reconciler = newReconciler(kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store)
-	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name}, Spec: spec}))
+	f.Restart()
+	f.Do(f.Client.Create(t.Context(), &v1alpha1.VirtualDisk{ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: f.Key.Name}, Spec: spec}))
 	return f
 }
 
@@ -94,82 +92,19 @@ func ofSize(size string) v1alpha1.VirtualDiskSpec {
 	return v1alpha1.VirtualDiskSpec{Size: ptr.To(resource.MustParse(size))}
 }
 
-// disk returns the VirtualDisk, nil if it is gone.
-func (f *fixture) disk() *v1alpha1.VirtualDisk {
-	f.Helper()
-	var disk v1alpha1.VirtualDisk
-	err := f.client.Get(f.Context(), f.key, &disk)
-	f.do(client.IgnoreNotFound(err))
-	if err != nil {
-		return nil
-	}
-	return &disk
-}
-
 // expect reconciles until nothing more is written, and checks the reasons of Ready and Deleting.
 func (f *fixture) expect(want string) {
 	f.Helper()
-	quiet := 0
-	for range 30 {
-		before := f.disk()
-		if before == nil {
-			break
-		}
-		_, err := f.Reconcile(f.Context(), before.DeepCopy())
-		f.do(err)
-		f.clock.Step(2 * time.Second)
-		after := f.disk()
-		if after == nil {
-			break
-		}
-		if quiet++; after.ResourceVersion != before.ResourceVersion {
-			quiet = 0
-		}
-		if quiet == 3 {
-			statuscheck.Verify(f, after)
-			if got := reasonOf(after, v1alpha1.ConditionReady) + " " + reasonOf(after, v1alpha1.ConditionDeleting); got != want {
-				f.Errorf("got %s, want %s", got, want)
-			}
-			return
-		}
+	f.Settle()
+	f.Settle() // the driver has done what it was asked for
+	if got := f.Reasons(v1alpha1.ConditionReady, v1alpha1.ConditionDeleting); got != want {
+		f.Errorf("got %s, want %s", got, want)
 	}
-	if f.disk() != nil {
-		f.Fatal("still busy")
-	}
-	if want != "gone" {
-		f.Errorf("it is gone, want %s", want)
-	}
-}
-
-func reasonOf(disk *v1alpha1.VirtualDisk, name string) string {
-	if c := meta.FindStatusCondition(disk.Status.Conditions, name); c != nil {
-		return c.Reason
-	}
-	return ""
-}
-
-func (f *fixture) do(err error) {
-	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
-// change changes the VirtualDisk.
-func (f *fixture) change(change func(*v1alpha1.VirtualDisk)) {
-	f.Helper()
-	disk := f.disk()
-	change(disk)
-	f.do(f.client.Update(f.Context(), disk))
 }
 
 func (f *fixture) expectEvents(want ...string) {
 	f.Helper()
-	var all []string
-	for _, event := range harness.Events(f.recorder) {
-		all = append(all, strings.Join(strings.Fields(event)[:2], " "))
-	}
-	if diff := cmp.Diff(want, all); diff != "" {
+	if diff := cmp.Diff(want, f.EventReasons()); diff != "" {
 		f.Errorf("events (-want +got):\n%s", diff)
 	}
 }
@@ -177,25 +112,25 @@ func (f *fixture) expectEvents(want ...string) {
 func TestDiskLife(t *testing.T) {
 	f := newFixture(t, ofSize("1Gi"))
 	f.expect("DiskAvailable NotDeleting")
-	if disk := f.disk(); !slices.Contains(disk.Finalizers, v1alpha1.DiskFinalizer) || disk.Status.Size.String() != "1Gi" || *disk.Status.Host != here || disk.Status.AttachedTo != "" {
+	if disk := f.Object(); !slices.Contains(disk.Finalizers, v1alpha1.DiskFinalizer) || disk.Status.Size.String() != "1Gi" || *disk.Status.Host != here || disk.Status.AttachedTo != "" {
 		t.Errorf("finalizers: %v, status: %+v", disk.Finalizers, disk.Status)
 	}
 	f.store.state.AttachedTo = &backend.Identity{Name: "web"}
-	f.change(func(disk *v1alpha1.VirtualDisk) { disk.Spec.Size = ptr.To(resource.MustParse("2Gi")) })
+	f.Change(func(disk *v1alpha1.VirtualDisk) { disk.Spec.Size = ptr.To(resource.MustParse("2Gi")) })
 	f.store.refusal = errors.New("no space left")
-	if _, err := f.Reconcile(t.Context(), f.disk()); err == nil {
+	if _, err := f.Reconcile(t.Context(), f.Object()); err == nil {
 		t.Error("a failure is not retried")
 	}
 	f.store.refusal = nil
 	f.expect("DiskAvailable NotDeleting")
 	f.store.state.AttachedTo = &backend.Identity{Name: "web"}
 	f.expect("DiskAvailable NotDeleting")
-	if disk := f.disk(); disk.Status.AttachedTo != "web" || disk.Status.Size.String() != "2Gi" {
+	if disk := f.Object(); disk.Status.AttachedTo != "web" || disk.Status.Size.String() != "2Gi" {
 		t.Errorf("status: %+v", disk.Status)
 	}
-	f.do(f.client.Delete(t.Context(), f.disk()))
+	f.World.Delete()
 	f.expect("Terminating InUse")
-	if deleting := meta.FindStatusCondition(f.disk().Status.Conditions, v1alpha1.ConditionDeleting); !strings.Contains(deleting.Message, "the machine web") {
+	if deleting := meta.FindStatusCondition(f.Object().Status.Conditions, v1alpha1.ConditionDeleting); !strings.Contains(deleting.Message, "the machine web") {
 		t.Errorf("does not name the machine: %s", deleting.Message)
 	}
 	f.store.state.AttachedTo = nil
@@ -216,7 +151,7 @@ func TestCloneWaits(t *testing.T) {
 	if f.store.ensured.From != "golden" || f.store.ensured.Cluster == "" {
 		t.Errorf("wanted: %+v", f.store.ensured)
 	}
-	f.do(f.client.Delete(t.Context(), f.disk()))
+	f.World.Delete()
 	f.expect("gone")
 	if !slices.Contains(f.store.calls, "retain") {
 		t.Errorf("calls: %v", f.store.calls)
@@ -226,24 +161,24 @@ func TestCloneWaits(t *testing.T) {
 // The host is recorded before there is a disk, and another host touches nothing, until the user gives up the first one.
 func TestDiskIsOnOneHost(t *testing.T) {
 	f := newFixture(t, ofSize("1Gi"))
-	failing, reached := harness.OnWrite(f.client, 1, harness.Before, func() error { return errors.New("killed") })
-	f.Reconciler = newReconciler(kube.NewBase(kind, failing, f.client, f.recorder, f.clock), &f.store)
+	failing, reached := harness.OnWrite(f.Client, 1, harness.Before, func() error { return errors.New("killed") })
+	f.UseClient(failing)
 	for range 3 {
 		if reached() {
 			break
 		}
-		_, _ = f.Reconcile(t.Context(), f.disk()) // one of them is killed at its second write, that of the status
+		_, _ = f.Reconcile(t.Context(), f.Object()) // one of them is killed at its second write, that of the status
 	}
 	if len(f.store.calls) > 0 {
 		t.Errorf("calls before the host is recorded: %v", f.store.calls)
 	}
-	f.Reconciler = newReconciler(kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store)
+	f.Restart()
 	f.expect("DiskAvailable NotDeleting")
 	f.store.host, f.store.state = v1alpha1.Host{Driver: "qemu", ID: "other", Name: "other"}, nil
 	f.expect("OnAnotherHost NotDeleting")
-	f.do(f.client.Delete(t.Context(), f.disk()))
+	f.World.Delete()
 	f.expect("Terminating Removing")
-	f.change(func(disk *v1alpha1.VirtualDisk) {
+	f.Change(func(disk *v1alpha1.VirtualDisk) {
 		disk.Annotations = map[string]string{v1alpha1.AnnotationForgetHost: here.ID}
 	})
 	f.expect("gone")
@@ -254,10 +189,10 @@ func TestDiskOfNamedImage(t *testing.T) {
 	f := newFixture(t, v1alpha1.VirtualDiskSpec{Image: &v1alpha1.VirtualDiskImage{Name: "image-of-a-disk"}})
 	f.expect("ImageMissing NotDeleting")
 	named := &v1alpha1.VirtualMachineImage{ObjectMeta: metav1.ObjectMeta{Name: "image-of-a-disk"}, Spec: v1alpha1.VirtualMachineImageSpec{ImageSource: v1alpha1.ImageSource{Path: "/a"}}}
-	f.do(f.client.Create(t.Context(), named))
+	f.Do(f.Client.Create(t.Context(), named))
 	f.expect("ImageNotReady NotDeleting")
 	named.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: "True", Reason: "Imported", LastTransitionTime: metav1.Now()}}
-	f.do(f.client.Status().Update(t.Context(), named))
+	f.Do(f.Client.Status().Update(t.Context(), named))
 	f.expect("DiskAvailable NotDeleting")
 	if f.store.ensured.Image == nil || f.store.ensured.Image.Path != "/a" {
 		t.Errorf("wanted: %+v", f.store.ensured.Image)
@@ -267,11 +202,11 @@ func TestDiskOfNamedImage(t *testing.T) {
 // An object that was deleted meanwhile gets no disk: nobody would remove it.
 func TestStaleDiskIsNotCreated(t *testing.T) {
 	f := newFixture(t, ofSize("1Gi"))
-	f.change(func(disk *v1alpha1.VirtualDisk) { disk.Finalizers = []string{v1alpha1.DiskFinalizer} })
-	stale := f.disk()
+	f.Change(func(disk *v1alpha1.VirtualDisk) { disk.Finalizers = []string{v1alpha1.DiskFinalizer} })
+	stale := f.Object()
 	stale.Status.Host = &here
-	f.change(func(disk *v1alpha1.VirtualDisk) { disk.Finalizers = nil })
-	f.do(f.client.Delete(t.Context(), f.disk()))
+	f.Change(func(disk *v1alpha1.VirtualDisk) { disk.Finalizers = nil })
+	f.World.Delete()
 	_, err := f.Reconcile(t.Context(), stale)
 	if err != nil && client.IgnoreNotFound(err) != nil {
 		t.Logf("Reconcile: %v", err)

@@ -4,23 +4,20 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/events"
-	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/external"
 	"github.com/keelson-dev/keelson/internal/kube"
 	"github.com/keelson-dev/keelson/internal/testing/env"
-	"github.com/keelson-dev/keelson/internal/testing/harness"
-	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
+	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
 
 func TestMain(m *testing.M) { env.Main(m) }
@@ -75,73 +72,38 @@ func (s *store) DeleteSnapshot(context.Context, backend.SnapshotIdentity) error 
 
 // fixture has a VirtualMachineSnapshot and a Reconciler that the test calls.
 type fixture struct {
-	*testing.T
-	client   client.WithWatch
-	clock    *clocktesting.FakeClock
-	recorder *events.FakeRecorder
-	key      client.ObjectKey
-	store    store
+	*stories.World[*v1alpha1.VirtualMachineSnapshot]
 	*Reconciler
+	store store
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	f := &fixture{
-		T: t, client: harness.Client(t, env.Config(t), harness.Scheme(t, v1alpha1.AddToScheme)),
-		clock: clocktesting.NewFakeClock(time.Now()), recorder: events.NewFakeRecorder(100), key: client.ObjectKey{Namespace: env.Namespace(t), Name: "before"},
+	options := stories.Options{Name: "before", AddToScheme: v1alpha1.AddToScheme, Now: time.Now(), Pause: external.WaitInterval - time.Second}
+	f := &fixture{World: stories.New[*v1alpha1.VirtualMachineSnapshot](t, stories.Server, options)}
+	f.Start = func(cached, live client.WithWatch) reconcile.ObjectReconciler[*v1alpha1.VirtualMachineSnapshot] {
+		f.Reconciler = newReconciler(kube.NewBase(kind, cached, live, f.Recorder, f.Clock), &f.store)
+		return f.Reconciler
 	}
-	f.Reconciler = newReconciler(kube.NewBase(kind, f.client, f.client, f.recorder, f.clock), &f.store)
-	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name}, Spec: v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web"},
-	}))
+	f.Restart()
+	f.create(v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web"}, nil)
 	return f
 }
 
-func (f *fixture) do(err error) {
+// create creates the VirtualMachineSnapshot.
+func (f *fixture) create(spec v1alpha1.VirtualMachineSnapshotSpec, labels map[string]string) {
 	f.Helper()
-	if err != nil {
-		f.Fatal(err)
-	}
-}
-
-// current returns the VirtualMachineSnapshot, nil if it is gone.
-func (f *fixture) current() *v1alpha1.VirtualMachineSnapshot {
-	f.Helper()
-	var s v1alpha1.VirtualMachineSnapshot
-	err := f.client.Get(f.Context(), f.key, &s)
-	f.do(client.IgnoreNotFound(err))
-	if err != nil {
-		return nil
-	}
-	return &s
+	f.Do(f.Client.Create(f.Context(), &v1alpha1.VirtualMachineSnapshot{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.Namespace, Name: f.Key.Name, Labels: labels}, Spec: spec,
+	}))
 }
 
 // expect reconciles until nothing more is written, and checks the reason of Ready; gone means that there is no object.
 func (f *fixture) expect(want string) {
 	f.Helper()
-	got := "busy"
-	for quiet := 0; quiet < 3; quiet++ {
-		before := f.current()
-		if before == nil {
-			got = "gone"
-			break
-		}
-		_, err := f.Reconcile(f.Context(), before.DeepCopy())
-		f.do(err)
-		f.clock.Step(2 * time.Second)
-		after := f.current()
-		if after == nil {
-			got = "gone"
-			break
-		}
-		if after.ResourceVersion != before.ResourceVersion {
-			quiet = -1
-		}
-		statuscheck.Verify(f, after)
-		got = meta.FindStatusCondition(after.Status.Conditions, v1alpha1.ConditionReady).Reason
-	}
-	if got != want {
+	f.Settle()
+	if got := f.Reasons(v1alpha1.ConditionReady); got != want {
 		f.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -149,36 +111,33 @@ func (f *fixture) expect(want string) {
 // machine creates the VirtualMachine, or records its host.
 func (f *fixture) machine(host *v1alpha1.Host) {
 	f.Helper()
-	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: "web"}}
+	vm := &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.Key.Namespace, Name: "web"}}
 	if host == nil {
-		f.do(f.client.Create(f.Context(), vm))
+		f.Do(f.Client.Create(f.Context(), vm))
 		return
 	}
-	f.do(f.client.Get(f.Context(), client.ObjectKeyFromObject(vm), vm))
+	f.Do(f.Client.Get(f.Context(), client.ObjectKeyFromObject(vm), vm))
 	vm.Status.Host = host
-	f.do(f.client.Status().Update(f.Context(), vm))
+	f.Do(f.Client.Status().Update(f.Context(), vm))
 }
 
 // A snapshot with memory waits until the machine runs, and says how large its memory is. Whether it has memory cannot be changed.
 func TestSnapshotWithMemory(t *testing.T) {
 	f := newFixture(t)
-	s := f.current()
+	s := f.Object()
 	s.Spec.Memory = true
-	if err := f.client.Update(t.Context(), s); !apierrors.IsInvalid(err) {
+	if err := f.Client.Update(t.Context(), s); !apierrors.IsInvalid(err) {
 		t.Errorf("a change of spec.memory: %v", err)
 	}
-	f.do(f.client.Delete(t.Context(), f.current()))
-	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name},
-		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web", Memory: true},
-	}))
+	f.World.Delete()
+	f.create(v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web", Memory: true}, nil)
 	f.machine(nil)
 	f.machine(&here)
 	f.store.err = backend.ErrNotRunning
 	f.expect(v1alpha1.ReasonMachineNotRunning)
 	f.store.err, f.store.calls = nil, nil
 	f.expect(v1alpha1.ReasonSnapshotTaken)
-	if s := f.current(); !slices.Contains(f.store.calls, "take before of web with its memory") || s.Status.MemorySize == nil || s.Status.MemorySize.String() != "512Ki" {
+	if s := f.Object(); !slices.Contains(f.store.calls, "take before of web with its memory") || s.Status.MemorySize == nil || s.Status.MemorySize.String() != "512Ki" {
 		t.Errorf("calls: %v, status: %+v", f.store.calls, s.Status)
 	}
 }
@@ -186,19 +145,16 @@ func TestSnapshotWithMemory(t *testing.T) {
 // A snapshot of a schedule with memory is taken of a machine that is off, too, if that has disks.
 func TestScheduledSnapshotOfAMachineThatIsOff(t *testing.T) {
 	f := newFixture(t)
-	f.do(f.client.Delete(t.Context(), f.current()))
-	f.do(f.client.Create(t.Context(), &v1alpha1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: f.key.Name, Labels: map[string]string{v1alpha1.LabelScheduledBy: "uid"}},
-		Spec:       v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web", Memory: true},
-	}))
+	f.World.Delete()
+	f.create(v1alpha1.VirtualMachineSnapshotSpec{VirtualMachineName: "web", Memory: true}, map[string]string{v1alpha1.LabelScheduledBy: "uid"})
 	f.machine(nil)
 	f.machine(&here)
 	f.store.memoryErr, f.store.err = backend.ErrNotRunning, backend.ErrNoDisks
 	f.expect(v1alpha1.ReasonMachineNotRunning)
 	f.store.err, f.store.calls = nil, nil
 	f.expect(v1alpha1.ReasonSnapshotTaken)
-	if want := []string{"take before of web with its memory", "take before of web"}; !slices.Equal(f.store.calls, want) || f.current().Status.MemorySize != nil {
-		t.Errorf("calls: %v, want %v; status: %+v", f.store.calls, want, f.current().Status)
+	if want := []string{"take before of web with its memory", "take before of web"}; !slices.Equal(f.store.calls, want) || f.Object().Status.MemorySize != nil {
+		t.Errorf("calls: %v, want %v; status: %+v", f.store.calls, want, f.Object().Status)
 	}
 }
 
@@ -208,7 +164,7 @@ func TestLifeOfASnapshot(t *testing.T) {
 	f.expect(v1alpha1.ReasonMachineMissing)
 	f.machine(nil)
 	f.expect(v1alpha1.ReasonMachineNotCreated)
-	if finalizers := f.current().Finalizers; len(finalizers) != 0 || len(f.store.calls) != 0 {
+	if finalizers := f.Object().Finalizers; len(finalizers) != 0 || len(f.store.calls) != 0 {
 		t.Errorf("before there is a machine: %v, %v", finalizers, f.store.calls)
 	}
 	f.machine(&here)
@@ -216,18 +172,18 @@ func TestLifeOfASnapshot(t *testing.T) {
 	f.expect(v1alpha1.ReasonMachineNotCreated)
 	f.store.err, f.store.calls = nil, nil
 	f.expect(v1alpha1.ReasonSnapshotTaken)
-	s := f.current()
+	s := f.Object()
 	if !slices.Contains(s.Finalizers, v1alpha1.SnapshotFinalizer) || s.Status.Host == nil || s.Status.TakenAt == nil || s.Status.Size.String() != "1Mi" || !s.Status.Quiesced {
 		t.Errorf("the snapshot is %+v", s)
 	}
-	f.do(f.client.Delete(t.Context(), &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.key.Namespace, Name: "web"}}))
+	f.Do(f.Client.Delete(t.Context(), &v1alpha1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: f.Key.Namespace, Name: "web"}}))
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 	f.store.state = nil
 	f.expect(v1alpha1.ReasonSnapshotLost)
 	f.store.state = &backend.SnapshotState{Taken: true, TakenAt: s.Status.TakenAt.Time, AllocatedBytes: 1 << 20}
 	f.expect(v1alpha1.ReasonSnapshotTaken)
 
-	f.do(f.client.Delete(t.Context(), f.current()))
+	f.World.Delete()
 	f.store.err = backend.ErrInProgress
 	f.expect(v1alpha1.ReasonTerminating)
 	f.store.err = nil
@@ -235,11 +191,7 @@ func TestLifeOfASnapshot(t *testing.T) {
 	if want := []string{"take before of web"}; !slices.Equal(f.store.calls[:1], want) || slices.Contains(f.store.calls[1:], want[0]) || f.store.state != nil {
 		t.Errorf("calls: %v", f.store.calls)
 	}
-	var told []string
-	for len(f.recorder.Events) > 0 {
-		told = append(told, strings.Fields(<-f.recorder.Events)[1])
-	}
-	if want := []string{"MachineMissing", "SnapshotTaken", "SnapshotLost", "SnapshotTaken"}; !slices.Equal(told, want) {
+	if told, want := f.EventReasons(), []string{"Warning MachineMissing", "Normal SnapshotTaken", "Warning SnapshotLost", "Normal SnapshotTaken"}; !slices.Equal(told, want) {
 		t.Errorf("events: %v, want %v", told, want)
 	}
 }
@@ -249,11 +201,11 @@ func TestDeletedSnapshotIsNotTaken(t *testing.T) {
 	f := newFixture(t)
 	f.machine(nil)
 	f.machine(&here)
-	stale := f.current()
+	stale := f.Object()
 	_, err := f.Reconcile(t.Context(), stale.DeepCopy())
-	f.do(err)
-	stale = f.current()
-	f.do(f.client.Delete(t.Context(), f.current()))
+	f.Do(err)
+	stale = f.Object()
+	f.World.Delete()
 	f.expect("gone")
 	f.store.calls = nil
 	_, _ = f.Reconcile(t.Context(), stale.DeepCopy()) // it is retried
