@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/files"
 )
 
 // The page of a kind has every condition and reason. The reference page that it links to has every field.
@@ -35,7 +36,7 @@ func TestPages(t *testing.T) {
 			reasons: 30},
 	} {
 		t.Run(tt.page, func(t *testing.T) {
-			page := read(t, "../../docs/"+tt.page)
+			page := files.Read(t, "../../docs/"+tt.page)
 			for _, crd := range all(t) {
 				if !slices.Contains(tt.kinds, crd.Spec.Names.Kind) {
 					continue
@@ -44,13 +45,13 @@ func TestPages(t *testing.T) {
 				if !strings.Contains(page, "]("+reference+")") {
 					t.Errorf("the page has no link to %s", reference)
 				}
-				fields := read(t, "../../docs/"+reference)
+				fields := files.Read(t, "../../docs/"+reference)
 				schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
 				for _, part := range []string{"spec", "status"} {
 					checkFields(t, fields, part, schema.Properties[part])
 				}
 			}
-			found := regexp.MustCompile(`(?m)^\t(?:Reason|Condition)\w+ = "(\w+)"$`).FindAllStringSubmatch(read(t, tt.conditions), -1)
+			found := regexp.MustCompile(`(?m)^\t(?:Reason|Condition)\w+ = "(\w+)"$`).FindAllStringSubmatch(files.Read(t, tt.conditions), -1)
 			if len(found) < tt.reasons {
 				t.Fatalf("only %d reasons and conditions were found in the source", len(found))
 			}
@@ -92,7 +93,7 @@ func TestManifestsOfThePages(t *testing.T) {
 	manifest := regexp.MustCompile("(?s)```yaml\n(apiVersion: .*?)```")
 	namespace, found := env.Namespace(t), 0
 	for _, path := range userPages(t) {
-		for _, block := range manifest.FindAllStringSubmatch(read(t, path), -1) {
+		for _, block := range manifest.FindAllStringSubmatch(files.Read(t, path), -1) {
 			for text := range strings.SplitSeq(block[1], "\n---\n") {
 				object := &unstructured.Unstructured{}
 				if err := yaml.Unmarshal([]byte(text), &object.Object); err != nil {
@@ -111,15 +112,6 @@ func TestManifestsOfThePages(t *testing.T) {
 	if found < 20 {
 		t.Errorf("only %d manifests were found", found)
 	}
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // The documented backup has the objects of every kind, those of future ones, too: TestEveryKindHasTheSameManners checks the category.

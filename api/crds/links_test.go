@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/keelson-dev/keelson/internal/testing/files"
 )
 
 var (
@@ -27,7 +29,7 @@ func TestLinksOfThePages(t *testing.T) {
 	pages = append(append(pages, below...), "../../README.md", "../../CONTRIBUTING.md", "../../charts/keelson/README.md")
 	links, anchors := 0, map[string]map[string]bool{}
 	for _, page := range pages {
-		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+		for _, match := range link.FindAllStringSubmatch(fence.ReplaceAllString(files.Read(t, page), ""), -1) {
 			if strings.Contains(match[1], "://") {
 				continue
 			}
@@ -61,7 +63,7 @@ func TestLinksOfThePages(t *testing.T) {
 func anchorsOf(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	anchors := map[string]bool{}
-	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(read(t, page), ""), -1) {
+	for _, match := range heading.FindAllStringSubmatch(fence.ReplaceAllString(files.Read(t, page), ""), -1) {
 		anchors[anchorOf(match[1])] = true
 	}
 	return anchors

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/keelson-dev/keelson/internal/testing/files"
 )
 
 // A page with more words answers more than one question, and needs a table of contents.
@@ -12,7 +14,7 @@ const longestPage = 800
 
 func TestLengthOfThePages(t *testing.T) {
 	for _, path := range userPages(t) {
-		if words := len(strings.Fields(read(t, path))); words > longestPage && filepath.Base(path) != "architecture.md" {
+		if words := len(strings.Fields(files.Read(t, path))); words > longestPage && filepath.Base(path) != "architecture.md" {
 			t.Errorf("%s has %d words, want at most %d: cut it, or split it by task", path, words, longestPage)
 		}
 	}
@@ -82,14 +84,14 @@ func TestEveryPageHasCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, source := range sources {
-			for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(read(t, source), -1) {
+			for _, match := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllStringSubmatch(files.Read(t, source), -1) {
 				tests[match[1]] = true
 			}
 		}
 	}
 	blocks := regexp.MustCompile("(?m)^```sh(.*)$")
 	for _, path := range userPages(t) {
-		name, page := filepath.Base(path), read(t, path)
+		name, page := filepath.Base(path), files.Read(t, path)
 		typed := false
 		found := blocks.FindAllStringSubmatch(page, -1)
 		for _, block := range found {

@@ -17,6 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-dev/keelson/internal/testing/files"
 )
 
 type rules struct {
@@ -37,19 +39,10 @@ type rule struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-func read(t *testing.T, path string) string {
-	t.Helper()
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(raw)
-}
-
 func alerts(t *testing.T) []rule {
 	t.Helper()
 	var file rules
-	if err := yaml.UnmarshalStrict([]byte(read(t, "alerts.yaml")), &file); err != nil {
+	if err := yaml.UnmarshalStrict([]byte(files.Read(t, "alerts.yaml")), &file); err != nil {
 		t.Fatal(err)
 	}
 	var all []rule
@@ -85,7 +78,7 @@ func TestConfigurationOfPrometheus(t *testing.T) { promtool(t, "check", "config"
 
 func TestAlertsFire(t *testing.T) {
 	promtool(t, "test", "rules", "alerts_test.yaml")
-	tests := read(t, "alerts_test.yaml")
+	tests := files.Read(t, "alerts_test.yaml")
 	for _, alert := range alerts(t) {
 		if !strings.Contains(tests, "exp_samples:\n    - {labels: \"ALERTS{alertname='"+alert.Alert+"',") {
 			t.Errorf("no test shows that %s fires", alert.Alert)
@@ -96,7 +89,7 @@ func TestAlertsFire(t *testing.T) {
 // Every alert says how bad it is, what it is about, and where its section of the runbooks is; every section has its alert.
 func TestEveryAlertHasARunbook(t *testing.T) {
 	var sections, names []string
-	for _, heading := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(read(t, "../../docs/runbooks.md"), -1) {
+	for _, heading := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(files.Read(t, "../../docs/runbooks.md"), -1) {
 		sections = append(sections, heading[1])
 	}
 	for _, alert := range alerts(t) {
@@ -137,7 +130,7 @@ type dashboard struct {
 func readDashboard(t *testing.T) dashboard {
 	t.Helper()
 	var d dashboard
-	if err := json.Unmarshal([]byte(read(t, "dashboard.json")), &d); err != nil {
+	if err := json.Unmarshal([]byte(files.Read(t, "dashboard.json")), &d); err != nil {
 		t.Fatal(err)
 	}
 	if len(d.Panels) == 0 {
@@ -247,7 +240,7 @@ func TestMetricsIn(t *testing.T) {
 // Alerts and dashboard ask for metrics that there are.
 func TestEveryMetricExists(t *testing.T) {
 	known := map[string]bool{"ALERTS": true} // Prometheus has it
-	pages := read(t, "../../docs/reference/metrics.md") + read(t, "../../docs/internals/metrics.md")
+	pages := files.Read(t, "../../docs/reference/metrics.md") + files.Read(t, "../../docs/internals/metrics.md")
 	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z][a-z0-9_]*)` \\| ([a-z]+) \\|").FindAllStringSubmatch(pages, -1) {
 		if row[2] != "histogram" {
 			known[row[1]] = true

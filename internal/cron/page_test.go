@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/keelson-dev/keelson/internal/testing/files"
 )
 
 var update = flag.Bool("update", false, "rewrite the tables of the pages; a number in a cell asks for that many runs")
@@ -21,15 +23,6 @@ const (
 	timesPage     = "../../docs/crontab-times.md"
 	internalsPage = "../../docs/internals/schedules.md"
 )
-
-func readPage(t *testing.T, path string) string {
-	t.Helper()
-	page, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(page)
-}
 
 var (
 	captionPattern = regexp.MustCompile(`^After (\d{4}-\d\d-\d\d \d\d:\d\d) in ([A-Za-z_/]+)(.*):$`)
@@ -52,7 +45,7 @@ func TestSchedulesPages(t *testing.T) {
 // runs or errors.
 func checkSchedulesPage(t *testing.T, path string, rows int) {
 	t.Helper()
-	lines := strings.Split(readPage(t, path), "\n")
+	lines := strings.Split(files.Read(t, path), "\n")
 	var caption string
 	var columns []string
 	checked := 0
@@ -239,7 +232,7 @@ func (q *pageQuestion) answer(t *testing.T, schedules []string, cell string, sta
 // TestSchedulesPageKnowsTheOracles compares the section on other libraries with the file and the
 // classes.
 func TestSchedulesPageKnowsTheOracles(t *testing.T) {
-	page, o := readPage(t, internalsPage), mustReadOracles(t)
+	page, o := files.Read(t, internalsPage), mustReadOracles(t)
 	questions := 0
 	for _, zone := range o.Zones {
 		questions += len(zone.Starts) * len(o.Schedules)

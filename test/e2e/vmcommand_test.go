@@ -1,14 +1,12 @@
 package e2e
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/keelson-dev/keelson/internal/testing/browser"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -61,7 +59,7 @@ func TestLongAccessByCommand(t *testing.T) {
 	forward := s.Start(t, vm("port-forward", "web", "0:22")...)
 	forward.Await(t, "Forwarding 127.0.0.1:")
 	port := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(forward.Text())[1]
-	transcript.Contains(t, banner(t, "127.0.0.1:"+port), "SSH-2.0-")
+	transcript.Contains(t, transcript.Banner(t, "127.0.0.1:"+port), "SSH-2.0-")
 
 	transcript.Contains(t, s.OK(t, vm("logs", "web", "--tail", "50")...), "again-42")
 
@@ -77,25 +75,6 @@ func TestLongAccessByCommand(t *testing.T) {
 	if result := s.Run(t, vm("logs", "nobody")...); result.Code != 1 || !strings.Contains(result.Stderr, "nobody") {
 		t.Errorf("the log of no machine: %+v", result)
 	}
-}
-
-// banner returns the first bytes that a server sends.
-func banner(t *testing.T, address string) string {
-	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }() // it was only read
-	if err := conn.SetDeadline(time.Now().Add(transcript.WaitTimeout)); err != nil {
-		t.Fatal(err)
-	}
-	buffer := make([]byte, 64)
-	n, err := conn.Read(buffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(buffer[:n])
 }
 
 // A person opens the page of a machine in a browser, and types into its console.

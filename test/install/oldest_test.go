@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/files"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/managers"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -26,7 +27,7 @@ func TestLongOldestKubernetes(t *testing.T) {
 	var metadata struct {
 		KubeVersion string `json:"kubeVersion"`
 	}
-	if err := yaml.Unmarshal([]byte(readFile(t, filepath.Join(chart, "Chart.yaml"))), &metadata); err != nil || metadata.KubeVersion != ">="+oldest[1]+".0-0" {
+	if err := yaml.Unmarshal([]byte(files.Read(t, filepath.Join(chart, "Chart.yaml"))), &metadata); err != nil || metadata.KubeVersion != ">="+oldest[1]+".0-0" {
 		t.Errorf("the chart is for %q: %v", metadata.KubeVersion, err)
 	}
 	w := newEmulation(t, oldest[1])

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-dev/keelson/internal/testing/env"
+	"github.com/keelson-dev/keelson/internal/testing/files"
 )
 
 // Sections of docs/install.md and docs/install-host.md with commands.
@@ -85,16 +86,7 @@ func TestEveryCommandOfThePages(t *testing.T) {
 
 func readPage(t *testing.T, page string) string {
 	t.Helper()
-	return readFile(t, "../../docs/"+page)
-}
-
-func readFile(t *testing.T, path string) string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
+	return files.Read(t, "../../docs/"+page)
 }
 
 // commandsOf returns the command blocks of a page by section.

@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/keelson-dev/keelson/internal/testing/files"
 	"github.com/keelson-dev/keelson/internal/testing/s3server"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
@@ -95,7 +96,7 @@ func TestLongSnapshotStore(t *testing.T) {
 		}
 	}
 	for _, file := range []string{filepath.Join(m.data(), "logs", "keelson.log"), filepath.Join(m.data(), "up.json")} {
-		if strings.Contains(read(t, file), server.Secret()) {
+		if strings.Contains(files.Read(t, file), server.Secret()) {
 			t.Errorf("%s contains the secret of the bucket", file)
 		}
 	}
@@ -136,7 +137,7 @@ func (m *machine) killedRestore(t *testing.T, file string) {
 	transcript.Eventually(t, "the restore is running", func() bool { _, err := os.Stat(reached); return err == nil })
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "restore", "--data-dir", other, file), "another restore is running")
 	restore.Signal(t, syscall.SIGKILL)
-	tool, err := strconv.Atoi(strings.TrimSpace(read(t, reached)))
+	tool, err := strconv.Atoi(strings.TrimSpace(files.Read(t, reached)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +154,7 @@ func (m *machine) killedRestore(t *testing.T, file string) {
 // damagedRestore restores a truncated backup.
 func (m *machine) damagedRestore(t *testing.T, file string) {
 	t.Helper()
-	whole, other := read(t, file), m.path("other", "data")
+	whole, other := files.Read(t, file), m.path("other", "data")
 	if err := os.WriteFile(m.path("part.backup"), []byte(whole[:len(whole)-100]), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +190,7 @@ func (m *machine) typed(t *testing.T, block string) {
 func backupCommands(t *testing.T) []string {
 	t.Helper()
 	const page = "../../../docs/backup.md"
-	_, section, found := strings.Cut(read(t, page), "\n## An instance of keelson up\n")
+	_, section, found := strings.Cut(files.Read(t, page), "\n## An instance of keelson up\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	blocks := slices.DeleteFunc(transcript.Commands(t, page), func(block string) bool { return !strings.Contains(section, block) })
 	if !found || len(blocks) != 2 {

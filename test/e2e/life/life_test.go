@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-dev/keelson/internal/controlplane"
 	"github.com/keelson-dev/keelson/internal/manager"
+	"github.com/keelson-dev/keelson/internal/testing/files"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
 )
 
@@ -108,7 +109,7 @@ func upInTheBackground(t *testing.T, m *machine) {
 	if err := clientcmd.WriteToFile(*theirs, m.path("before")); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(read(t, m.path("before")), read(t, m.path("without"))); diff != "" {
+	if diff := cmp.Diff(files.Read(t, m.path("before")), files.Read(t, m.path("without"))); diff != "" {
 		t.Errorf("the user's own contexts have changed (-before +after):\n%s", diff)
 	}
 }
@@ -266,16 +267,7 @@ func downDeletesData(t *testing.T, m *machine) {
 		t.Errorf("the data directory still exists: %v", err)
 	}
 	transcript.Contains(t, m.Fails(t, 1, "keelson", "status"), "Keelson was never started in ")
-	if theirs := read(t, m.path(".kube", "config")); strings.Contains(theirs, "keelson") {
+	if theirs := files.Read(t, m.path(".kube", "config")); strings.Contains(theirs, "keelson") {
 		t.Errorf("the context is still in the kubeconfig of the user:\n%s", theirs)
 	}
-}
-
-func read(t *testing.T, path string) string {
-	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }

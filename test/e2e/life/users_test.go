@@ -2,14 +2,12 @@ package life
 
 import (
 	"bytes"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/test/e2e/transcript"
@@ -68,7 +66,7 @@ func TestLongAccessOfUsers(t *testing.T) {
 		transcript.Eventually(t, "the console is connected again", func() bool { return strings.Count(console.Text(), "Connected to") == 2 })
 		console.Type(t, "\recho after-$((40+2))\r")
 		console.Await(t, "after-42")
-		transcript.Contains(t, banner(t, "127.0.0.1:"+port), "SSH-2.0-") // the forwarding goes on
+		transcript.Contains(t, transcript.Banner(t, "127.0.0.1:"+port), "SSH-2.0-") // the forwarding goes on
 		if result := logs.Wait(t); result.Code != 1 {
 			t.Errorf("the log ended with %d, want 1", result.Code)
 		}
@@ -137,7 +135,7 @@ func reaches(t *testing.T, user transcript.Shell, word string) {
 	forward := user.Start(t, vm("port-forward", "web", "0:22")...)
 	forward.Await(t, "Forwarding 127.0.0.1:")
 	port := regexp.MustCompile(`127\.0\.0\.1:(\d+)`).FindStringSubmatch(forward.Text())[1]
-	transcript.Contains(t, banner(t, "127.0.0.1:"+port), "SSH-2.0-")
+	transcript.Contains(t, transcript.Banner(t, "127.0.0.1:"+port), "SSH-2.0-")
 	forward.Signal(t, os.Interrupt)
 	forward.Wait(t)
 
@@ -163,23 +161,4 @@ func reachesNothing(t *testing.T, user transcript.Shell) {
 			t.Errorf("%v: exit code %d, %q", words, result.Code, result.Stderr)
 		}
 	}
-}
-
-// banner returns the first bytes that a server sends.
-func banner(t *testing.T, address string) string {
-	t.Helper()
-	conn, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = conn.Close() }() // it was only read
-	if err := conn.SetDeadline(time.Now().Add(transcript.WaitTimeout)); err != nil {
-		t.Fatal(err)
-	}
-	buffer := make([]byte, 64)
-	n, err := conn.Read(buffer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(buffer[:n])
 }

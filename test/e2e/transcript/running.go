@@ -3,6 +3,7 @@ package transcript
 import (
 	"bufio"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -137,4 +138,23 @@ func (r *Running) Wait(t testing.TB) Result {
 		t.Fatalf("$ %s & has not ended within %s:\n%s", line(r.words), WaitTimeout, r.Text())
 		return Result{}
 	}
+}
+
+// Banner returns the first bytes that a server sends.
+func Banner(t testing.TB, address string) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }() // it was only read
+	if err := conn.SetDeadline(time.Now().Add(WaitTimeout)); err != nil {
+		t.Fatal(err)
+	}
+	buffer := make([]byte, 64)
+	n, err := conn.Read(buffer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(buffer[:n])
 }
