@@ -112,7 +112,7 @@ func (cp *ControlPlane) loadFork(ctx context.Context) error {
 		return runToolWith(ctx, cp.opts.Binary, cp.dir.sockets(), objects, "etcd-load", "--endpoint=unix://"+etcdSocket, "--foreign")
 	})
 	if err != nil {
-		return fmt.Errorf("load the objects of the snapshot: %w", err)
+		return fmt.Errorf("load the objects of the snapshot: %w. If its file is gone, delete the Cluster and create it again", err)
 	}
 	cp.mu.Lock()
 	defer cp.mu.Unlock()

@@ -157,7 +157,11 @@ func (e *Engine) continueRestore(here place, now found, of restore) {
 // load replaces the objects of a cluster, and records that.
 func (e *Engine) load(ctx context.Context, here place, member *corev1.Pod, of restore) error {
 	if _, err := e.opts.Snapshots.Require(of.UID, of.Name); err != nil {
-		return fmt.Errorf("%w. Restore the state directory of the manager, or request a restore from another ClusterSnapshot with keepCurrent: false", err)
+		instead := "request a restore from another ClusterSnapshot with keepCurrent: false"
+		if of.Foreign {
+			instead = "delete this Cluster and create it again"
+		}
+		return fmt.Errorf("%w. Restore the state directory of the manager, or %s", err, instead)
 	}
 	command := append([]string{"/keelson-kube", "etcd-load"}, etcdFlags()...)
 	if of.Foreign {

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -99,11 +98,10 @@ func TestLongHostedReplicas(t *testing.T) {
 
 // restoredAcrossKills restores the cluster, while its manager is killed before the objects are replaced, and as they are.
 func (c *tenant) restoredAcrossKills(t *testing.T, up []string) {
+	c.in(t, "create", "configmap", "earlier")
 	c.apply(t, hostedSnapshot)
 	c.kubectl(t, "wait", "clustersnapshot/before", "--for=condition=Ready", "--timeout", transcript.WaitTimeout.String())
-	if err := c.connect(t).CoreV1().ConfigMaps("default").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.in(t, "delete", "configmap", "earlier")
 	c.in(t, "create", "configmap", "later")
 	c.patchSpec(t, `{"restore":{"snapshot":"before","requestedAt":"2026-01-02T03:04:05Z"}}`)
 	for _, kill := range []struct {
@@ -124,8 +122,8 @@ func (c *tenant) restoredAcrossKills(t *testing.T, up []string) {
 	c.awaitCondition(t, "Restored")
 	c.awaitCondition(t, "Ready")
 	c.allServe(t)
-	if later := c.in(t, "get", "configmap", "later", "--ignore-not-found"); later != "" {
-		t.Errorf("the restore has left %s", later)
+	if got := c.in(t, "get", "configmap", "earlier", "later", "--ignore-not-found", "-o", "name"); strings.TrimSpace(got) != "configmap/earlier" {
+		t.Errorf("after the restore there is %s", got)
 	}
 }
 
