@@ -33,7 +33,7 @@ var typedBy = map[string]string{
 	"cluster-stop.md":              "TestLongClusterPage",
 	"cluster-upgrade.md":           "TestLongClusterPage",
 	"crontab-after.md":             "TestCronTabPage",
-	"crontab-ping.md":              "TestEnabledKinds",
+	"crontab-ping.md":              "TestLongEnabledKinds",
 	"crontab-tasks.md":             "TestCronTabPage",
 	"crontab.md":                   "TestCronTabPage",
 	"crontab-schedules.md":         "TestSchedulesPage",
