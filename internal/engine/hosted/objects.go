@@ -141,7 +141,8 @@ func (p place) statefulSet(wanted desire) *appsv1.StatefulSet {
 	}}
 }
 
-// deployment runs API servers, each with its kube-controller-manager and kube-scheduler.
+// deployment runs API servers, each with its kube-controller-manager and kube-scheduler. These start when the API server answers, because
+// together they would take the processors that it needs for its own start.
 func (p place) deployment(wanted desire) *appsv1.Deployment {
 	var endpoints []string
 	for i := range wanted.replicas {
@@ -156,6 +157,9 @@ func (p place) deployment(wanted desire) *appsv1.Deployment {
 	api.Ports = []corev1.ContainerPort{{Name: "https", ContainerPort: apiPort, Protocol: corev1.ProtocolTCP}}
 	api.ReadinessProbe = newProbe("/readyz", apiPort, corev1.URISchemeHTTPS)
 	api.LivenessProbe = patient(newProbe("/livez", apiPort, corev1.URISchemeHTTPS))
+	api.StartupProbe = newProbe("/readyz", apiPort, corev1.URISchemeHTTPS)
+	api.StartupProbe.FailureThreshold = progressDeadline
+	api.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	elect := "--leader-elect=" + strconv.FormatBool(wanted.replicas > 1)
 	managerFlags := append(controlplane.ClientFlags(inPod(controllerManager+".kubeconfig")), controlplane.ControllerManagerFlags(inPod, "ca", wanted.services)...)
 	manager := newContainer(controllerManager, wanted.image, resources("50m", "64Mi", "1Gi"), append(managerFlags, elect, "--secure-port=0", "--flex-volume-plugin-dir=/tmp/flexvolume")...)
@@ -167,10 +171,11 @@ func (p place) deployment(wanted desire) *appsv1.Deployment {
 	for _, name := range []string{controllerManager, scheduler} {
 		mounted = append(mounted, name+".crt", name+".key", name+".kubeconfig")
 	}
+	template := p.newTemplate(componentAPI, mounted, manager, assigner)
+	template.Spec.InitContainers = []corev1.Container{api}
 	return &appsv1.Deployment{ObjectMeta: p.meta(p.name, componentAPI), Spec: appsv1.DeploymentSpec{
 		Replicas: &wanted.apiServers, ProgressDeadlineSeconds: ptr.To[int32](progressDeadline),
-		Selector: &metav1.LabelSelector{MatchLabels: p.labels(componentAPI)},
-		Template: p.newTemplate(componentAPI, mounted, api, manager, assigner),
+		Selector: &metav1.LabelSelector{MatchLabels: p.labels(componentAPI)}, Template: template,
 	}}
 }
 

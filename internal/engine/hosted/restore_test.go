@@ -95,7 +95,7 @@ func TestFork(t *testing.T) {
 	if seen := f.observe(); *done.deployment.Spec.Replicas != 3 || !seen.Attended || seen.Restored != "" {
 		t.Errorf("afterwards it is observed as %+v", seen)
 	}
-	if command := done.deployment.Spec.Template.Spec.Containers[0].Command; !slices.Contains(command, "--service-cluster-ip-range=10.7.0.0/16,fd00::/108") {
+	if command := done.deployment.Spec.Template.Spec.InitContainers[0].Command; !slices.Contains(command, "--service-cluster-ip-range=10.7.0.0/16,fd00::/108") {
 		t.Errorf("the API server is %q", command)
 	}
 	block, _ := pem.Decode(done.secret.Data["apiserver.crt"])
