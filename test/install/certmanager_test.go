@@ -51,7 +51,7 @@ func TestCertManager(t *testing.T) {
 	certificate, values := operationsBlock(t, "apiVersion: cert-manager.io/v1\nkind: Certificate"), operationsBlock(t, "# values of the chart")
 	// The API server calls a process on this host.
 	w.apply(t, authority+certificate+"  ipAddresses: [127.0.0.1]\n")
-	_, objects := rendered(t, "keelson", home, values)
+	_, objects := rendered(t, "keelson", home, values, withoutDefinitions...)
 	configuration, err := byName(objects)["ValidatingWebhookConfiguration keelson"].MarshalJSON()
 	if err != nil {
 		t.Fatal(err)

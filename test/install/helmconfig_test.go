@@ -17,7 +17,7 @@ func TestChartHasTheConfiguration(t *testing.T) {
 	t.Parallel()
 	checksums := map[string]bool{}
 	for _, egress := range []string{"none", "public"} {
-		_, objects := rendered(t, "keelson", home, "config: {virtualMachines: {egress: "+egress+"}}")
+		_, objects := rendered(t, "keelson", home, "config: {virtualMachines: {egress: "+egress+"}}", withoutDefinitions...)
 		options := manager.NewOptions()
 		options.Config = filepath.Join(t.TempDir(), "config.yaml")
 		if err := os.WriteFile(options.Config, []byte(configurationIn(t, objects)), 0o600); err != nil {

@@ -189,7 +189,7 @@ func TestLongMachinesOfADockerEngine(t *testing.T) {
 	t.Parallel()
 	shell := world{Shell: transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}}
 	overlay := documented(t, dockerPage, "docker/kustomization.yaml")
-	_, chart := rendered(t, "keelson", home, documented(t, dockerPage, "docker.yaml"))
+	_, chart := rendered(t, "keelson", home, documented(t, dockerPage, "docker.yaml"), withoutDefinitions...)
 	claim := regexp.MustCompile("(?s)```yaml\n(- patch: .*?)```").FindStringSubmatch(readPage(t, dockerPage))
 	if claim == nil {
 		t.Fatal("docs/install-docker.md shows no patch with a claim")

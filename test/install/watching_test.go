@@ -105,7 +105,7 @@ func (w *world) looksAround(t *testing.T) {
 // an overlay.
 func TestTraceEgress(t *testing.T) {
 	t.Parallel()
-	_, fromChart := rendered(t, "keelson", home, documented(t, metricsPage, "traces.yaml"))
+	_, fromChart := rendered(t, "keelson", home, documented(t, metricsPage, "traces.yaml"), withoutDefinitions...)
 	w := world{Shell: transcript.Shell{Env: map[string]string{"HOME": t.TempDir()}}}
 	fromOverlay := parse(t, w.kustomize(t, overlayIn(t, documented(t, metricsPage, "kustomization.yaml"))))
 	var egress [2][]any
