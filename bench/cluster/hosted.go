@@ -45,9 +45,9 @@ func (b *bench) newHosted(ctx context.Context, program string) (h *hostedCluster
 	if err != nil {
 		return nil, err
 	}
-	words := strings.Fields(said) // kubernetes v1.2.3 ...
+	version, _, _ := strings.Cut(strings.TrimPrefix(said, "kubernetes "), ",") // kubernetes v1.2.3, etcd ...
 	folder, config := filepath.Join(b.base, "image"), filepath.Join(b.base, "keelson.yaml")
-	content := fmt.Sprintf("apiVersion: config.keelson.dev/v1alpha1\nkind: KeelsonConfiguration\nclusters:\n  hostedImages: {%s: %q}\n", words[1], image)
+	content := fmt.Sprintf("apiVersion: config.keelson.dev/v1alpha1\nkind: KeelsonConfiguration\nclusters:\n  hostedImages: {%s: %q}\n", version, image)
 	if err := errors.Join(os.WriteFile(config, []byte(content), 0o600), os.Mkdir(folder, 0o700), os.Symlink(kube, filepath.Join(folder, "keelson-kube"))); err != nil {
 		return nil, err
 	}

@@ -176,7 +176,11 @@ func (p *Program) stop() error {
 func Output(ctx context.Context, path string, args ...string) (string, error) {
 	output, err := exec.CommandContext(ctx, path, args...).Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w", path, strings.Join(args, " "), err)
+		err = fmt.Errorf("%s %s: %w", path, strings.Join(args, " "), err)
+		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+			err = fmt.Errorf("%w: %s", err, exit.Stderr)
+		}
+		return "", err
 	}
 	lines := strings.ReplaceAll(strings.TrimSpace(string(output)), "\n", ", ")
 	return strings.Join(strings.Fields(lines), " "), nil
