@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,35 +94,6 @@ func TestLongAcknowledgedObjectsSurviveKills(t *testing.T) {
 	start(t, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
 	w.RequireAll(t, c)
 	requireWorking(t, c, "after-all-were-killed")
-}
-
-// TestLongKilledRealStartIsContinued kills the starting program at one moment after the other, each time going on from what
-// the one before has left. TestKilledStartIsContinued has every step for itself, with stand-ins.
-func TestLongKilledRealStartIsContinued(t *testing.T) {
-	t.Parallel()
-	dir, binary := realDir(t)
-	args := helperArgs{Dir: dir, Binary: binary, Nodes: 1}
-	for _, name := range names {
-		// First as soon as the process is there, then when it is ready.
-		h := startHelper(t, args)
-		eventually(t, name+" runs", func() bool { return running(t, dir)[name] != 0 })
-		h.kill()
-		args.KillAt = name + " done"
-		startHelper(t, args).mustKillItself(t)
-		args.KillAt = ""
-		for component, n := range census(t, dir) {
-			if n != 1 {
-				t.Errorf("killed around the start of %s: %d processes of %s", name, n, component)
-			}
-		}
-	}
-	before := running(t, dir)
-	start(t, controlplane.Options{Dir: dir, Binary: binary, Nodes: 1})
-	if diff := cmp.Diff(before, running(t, dir)); diff != "" {
-		t.Errorf("what runs (-before +after):\n%s", diff)
-	}
-	requireProcesses(t, dir, once(names...))
-	requireWorking(t, client(t, dir), "after-killed-starts")
 }
 
 // TestDamagedData is what a user sees whose disk has lost etcd's data: soon, and with the reason.

@@ -238,7 +238,9 @@ func (cp *ControlPlane) realNode(s node.Settings) *component {
 		binary:  filepath.Join(s.Programs, node.Program),
 		args:    func() []string { return []string{"run", s.File()} },
 		inputs:  []string{s.File()},
-		prepare: func(ctx context.Context) error { return awaitPower(ctx, s.Dir) },
+		prepare: func(ctx context.Context) error {
+			return errors.Join(node.Clean(ctx, s.Dir), awaitPower(ctx, s.Dir))
+		},
 		ready: func(ctx context.Context) error {
 			if err := cp.checkRealNode(ctx, s); err != nil {
 				return err

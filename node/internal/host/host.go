@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"runtime"
 	"syscall"
 
@@ -42,12 +41,6 @@ func run(ctx context.Context, path string) (err error) {
 			return err
 		}
 	}
-	cgroup := filepath.Join(scope, s.Cgroup())
-	if err := removeCgroups(ctx, cgroup); err != nil {
-		return fmt.Errorf("remove what an earlier run has left: %w", err)
-	}
-	defer func() { err = errors.Join(err, removeCgroups(context.WithoutCancel(ctx), cgroup)) }()
-
 	// The kernel ends the node when the thread that has started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -19,6 +19,9 @@ import (
 	"github.com/keelson-dev/keelson/node/internal/settings"
 )
 
+// cgroupRoot is where cgroups are: version 2 itself, or a folder for each hierarchy of version 1.
+const cgroupRoot = "/sys/fs/cgroup"
+
 // scopeVariable is the environment variable of a program that systemd-run has started.
 const scopeVariable = "KEELSON_NODE_SCOPE"
 
