@@ -95,9 +95,9 @@ var actions = map[action]struct {
 	create:          {do: (*Reconciler).create, reason: v1alpha1.ReasonCreating, message: creatingMessage, failed: v1alpha1.ReasonCreateFailed},
 	start:           {do: (*Reconciler).start, reason: v1alpha1.ReasonStarting, message: "The machine is being started", failed: v1alpha1.ReasonPowerFailed},
 	stop:            {do: (*Reconciler).stop, reason: v1alpha1.ReasonStopping, message: "The machine is being stopped"},
-	pause:           {do: calling(Driver.Pause), reason: v1alpha1.ReasonStopping, message: "The machine is being paused"},
+	pause:           {do: calling("Driver.Pause", "pause", Driver.Pause), reason: v1alpha1.ReasonStopping, message: "The machine is being paused"},
 	sleep:           {do: (*Reconciler).sleep, reason: v1alpha1.ReasonFallingAsleep, message: "The memory of the machine is being saved, as requested by "},
-	resume:          {do: calling(Driver.Resume), reason: v1alpha1.ReasonStarting, message: "The machine is being started"},
+	resume:          {do: calling("Driver.Resume", "resume", Driver.Resume), reason: v1alpha1.ReasonStarting, message: "The machine is being started"},
 	restore:         {do: (*Reconciler).restore, reason: v1alpha1.ReasonRestoring, message: restoringMessage},
 	withdraw:        {do: (*Reconciler).restore},
 	reconfigure:     {do: (*Reconciler).reconfigure},
@@ -106,18 +106,22 @@ var actions = map[action]struct {
 
 func (r *Reconciler) stop(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) error {
 	r.recordFirst(r.stops, vm)
-	return observed.driver.Stop(ctx, observed.id, gracePeriod(vm))
+	return called(ctx, observed.driver, "Driver.Stop", "stop", func(ctx context.Context) error {
+		return observed.driver.Stop(ctx, observed.id, gracePeriod(vm))
+	})
 }
 
 // calling is an action that is one call of the driver.
-func calling(call func(Driver, context.Context, backend.Identity) error) func(*Reconciler, context.Context, *v1alpha1.VirtualMachine, observation, plan) error {
+func calling(span, label string, call func(Driver, context.Context, backend.Identity) error) func(*Reconciler, context.Context, *v1alpha1.VirtualMachine, observation, plan) error {
 	return func(_ *Reconciler, ctx context.Context, _ *v1alpha1.VirtualMachine, observed observation, _ plan) error {
-		return call(observed.driver, ctx, observed.id)
+		return called(ctx, observed.driver, span, label, func(ctx context.Context) error { return call(observed.driver, ctx, observed.id) })
 	}
 }
 
 func (r *Reconciler) sleep(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, p plan) error {
-	err := observed.driver.Sleep(ctx, observed.id, p.power.sleep)
+	err := called(ctx, observed.driver, "Driver.Sleep", "sleep", func(ctx context.Context) error {
+		return observed.driver.Sleep(ctx, observed.id, p.power.sleep)
+	})
 	if observed.server.IsOn() && !errors.Is(err, backend.ErrActive) {
 		r.mu.Lock()
 		delete(r.wakes, vm.UID)
@@ -128,7 +132,10 @@ func (r *Reconciler) sleep(ctx context.Context, vm *v1alpha1.VirtualMachine, obs
 }
 
 func (r *Reconciler) restore(ctx context.Context, _ *v1alpha1.VirtualMachine, observed observation, _ plan) error {
-	return restoreServer(ctx, observed.driver, observed.id, ptr.Deref(observed.restore.request, backend.Restore{})) // none withdraws one
+	store, request := storeOf[backend.SnapshotStore](observed.driver), ptr.Deref(observed.restore.request, backend.Restore{}) // none withdraws one
+	return called(ctx, observed.driver, "Driver.RestoreServer", "restore", func(ctx context.Context) error {
+		return store.RestoreServer(ctx, observed.id, request)
+	})
 }
 
 func (r *Reconciler) reconfigure(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) (err error) {
@@ -136,7 +143,9 @@ func (r *Reconciler) reconfigure(ctx context.Context, vm *v1alpha1.VirtualMachin
 	if machine.Seed, err = r.seed(ctx, vm); err != nil {
 		return err
 	}
-	return observed.driver.Reconfigure(ctx, machine)
+	return called(ctx, observed.driver, "Driver.Reconfigure", "reconfigure", func(ctx context.Context) error {
+		return observed.driver.Reconfigure(ctx, machine)
+	})
 }
 
 func (r *Reconciler) start(ctx context.Context, vm *v1alpha1.VirtualMachine, observed observation, _ plan) (err error) {
@@ -152,7 +161,9 @@ func (r *Reconciler) start(ctx context.Context, vm *v1alpha1.VirtualMachine, obs
 	if observed.server.State == backend.StateAsleep {
 		r.recordFirst(r.wakes, vm)
 	}
-	return observed.driver.Start(ctx, machine)
+	return called(ctx, observed.driver, "Driver.Start", "start", func(ctx context.Context) error {
+		return observed.driver.Start(ctx, machine)
+	})
 }
 
 // create creates the server. The VirtualMachine has been claimed before.
@@ -171,7 +182,9 @@ func (r *Reconciler) create(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	if err := r.confirmStillWanted(ctx, vm, observed); err != nil {
 		return err
 	}
-	return observed.driver.Create(ctx, machine)
+	return called(ctx, observed.driver, "Driver.Create", "create", func(ctx context.Context) error {
+		return observed.driver.Create(ctx, machine)
+	})
 }
 
 // confirmStillWanted reads vm from the API server and fails unless it still exists and is still
@@ -189,7 +202,10 @@ func (r *Reconciler) remove(ctx context.Context, vm *v1alpha1.VirtualMachine, ob
 	options := backend.DeleteOptions{
 		Grace: gracePeriod(vm), KeepDisk: vm.Spec.DiskPolicy == v1alpha1.DiskRetain, KeepDisks: retainedDisks(vm.Spec.Disks),
 	}
-	if err := observed.driver.Delete(ctx, observed.id, options); err != nil {
+	err := called(ctx, observed.driver, "Driver.Delete", "delete", func(ctx context.Context) error {
+		return observed.driver.Delete(ctx, observed.id, options)
+	})
+	if err != nil {
 		return err
 	}
 	if err := kube.RemoveFinalizer(ctx, r.Client, vm, observed.name+finalizerSuffix); err != nil {

@@ -3,7 +3,6 @@ package virtualmachine
 import (
 	"context"
 	"fmt"
-	"io"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -45,52 +44,4 @@ func (l *Locator) Locate(ctx context.Context, namespace, name string) (Driver, b
 		return nil, id, fmt.Errorf("%w: %w", backend.ErrUnavailable, err)
 	}
 	return driver, id, nil
-}
-
-// Console implements backend.Consoler. The calls are for users, not part of a reconcile, so they have no traces.
-func (c *instrumentedDriver) Console(ctx context.Context, id backend.Identity) (io.ReadWriteCloser, error) {
-	if consoler, ok := c.Driver.(backend.Consoler); ok {
-		return consoler.Console(ctx, id)
-	}
-	return nil, c.noConsole()
-}
-
-// ConsoleLog implements backend.Consoler.
-func (c *instrumentedDriver) ConsoleLog(ctx context.Context, id backend.Identity, options backend.LogOptions) (io.ReadCloser, error) {
-	if consoler, ok := c.Driver.(backend.Consoler); ok {
-		return consoler.ConsoleLog(ctx, id, options)
-	}
-	return nil, c.noConsole()
-}
-
-// Attend implements backend.Attender.
-func (c *instrumentedDriver) Attend(ctx context.Context, id backend.Identity) (release func(), err error) {
-	if attender, ok := c.Driver.(backend.Attender); ok {
-		return attender.Attend(ctx, id)
-	}
-	return func() {}, nil
-}
-
-// Screen implements backend.Screener.
-func (c *instrumentedDriver) Screen(ctx context.Context, id backend.Identity) (io.ReadWriteCloser, error) {
-	if screener, ok := c.Driver.(backend.Screener); ok {
-		return screener.Screen(ctx, id)
-	}
-	return nil, c.noScreen()
-}
-
-// Screenshot implements backend.Screener.
-func (c *instrumentedDriver) Screenshot(ctx context.Context, id backend.Identity) ([]byte, error) {
-	if screener, ok := c.Driver.(backend.Screener); ok {
-		return screener.Screenshot(ctx, id)
-	}
-	return nil, c.noScreen()
-}
-
-func (c *instrumentedDriver) noScreen() error {
-	return fmt.Errorf("%w: machines of the driver %s have no display", backend.ErrInvalid, c.Name())
-}
-
-func (c *instrumentedDriver) noConsole() error {
-	return fmt.Errorf("%w: machines of the driver %s have no console", backend.ErrInvalid, c.Name())
 }

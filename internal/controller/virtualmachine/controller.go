@@ -192,7 +192,11 @@ func (r *Reconciler) observeServer(ctx context.Context, vm *v1alpha1.VirtualMach
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	server, err := observed.driver.Observe(ctx, observed.id)
+	var server backend.Server
+	err = called(ctx, observed.driver, "Driver.Observe", "observe", func(ctx context.Context) (err error) {
+		server, err = observed.driver.Observe(ctx, observed.id)
+		return err
+	})
 	switch {
 	case err == nil:
 		observed.server = &server

@@ -109,7 +109,7 @@ func TestMetricsOfMachines(t *testing.T) {
 	b := fake.New(fake.Options{})
 	reader := clientfake.NewClientBuilder().WithScheme(harness.Scheme(t, v1alpha1.AddToScheme)).WithObjects(on, waiting, taken, pending, set).Build()
 	drivers := NewDrivers([]string{fake.Name}, map[string]Opener{fake.Name: func() (Driver, error) { return b, nil }}, nil)
-	drivers.slots[fake.Name].driver = instrument(retainer{b})
+	drivers.slots[fake.Name].driver = retainer{b}
 	for _, id := range []backend.Identity{
 		{UID: on.UID, Namespace: "default", Name: on.Name},
 		// A server of the same name, of another cluster or of a deleted object.

@@ -113,7 +113,9 @@ func (r *Reconciler) deleteOrphan(ctx context.Context, driver Driver, server *ba
 	log.FromContext(ctx).WithName(Name).Info("Deleting an orphaned machine", "driver", driver.Name(),
 		"server", server.ID, "VirtualMachine", client.ObjectKeyFromObject(about))
 	r.Events.Warning(about, v1alpha1.ReasonOrphanDeleted, "DeleteServer", note)
-	err := driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true, KeepAll: true})
+	err := called(ctx, driver, "Driver.Delete", "delete", func(ctx context.Context) error {
+		return driver.Delete(ctx, server.Identity, backend.DeleteOptions{KeepDisk: true, KeepAll: true})
+	})
 	if isInProgress(err) {
 		return nil
 	}

@@ -86,6 +86,12 @@ func NewDrivers(names []string, openers map[string]Opener, clock clock.PassiveCl
 // Default returns the name of the driver for machines without spec.driver.
 func (d *Drivers) Default() string { return d.names[0] }
 
+// storeOf returns a store of a driver, such as its backend.DiskStore; nil if it has none.
+func storeOf[T any](driver Driver) T {
+	store, _ := driver.(T)
+	return store
+}
+
 // storeIn returns the named driver that keeps something, or without a name the first one of the manager that can, and its host.
 func storeIn[T any](d *Drivers, named, what string) (T, v1alpha1.Host, error) {
 	var first error
@@ -134,7 +140,7 @@ func (d *Drivers) get(name string) (Driver, error) {
 		driver, s.err = d.openers[name]()
 		switch {
 		case s.err == nil:
-			s.driver = instrument(driver)
+			s.driver = driver
 			s.driver.Watch(d.servers.changed)
 			if store := storeOf[backend.ImageStore](driver); store != nil {
 				store.WatchImages(d.images.changed)
