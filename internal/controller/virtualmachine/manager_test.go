@@ -16,17 +16,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 	"github.com/keelson-dev/keelson/internal/testing/statuscheck"
-	"github.com/keelson-dev/keelson/internal/testing/stories"
 )
-
-// newFixtureBeside returns a fixture with another namespace that shares the backend of w.
-func newFixtureBeside(w *fixture) *fixture {
-	w.Helper()
-	other := emptyFixture(w.T, stories.Server)
-	other.Clock, other.backend = w.Clock, w.backend
-	other.Restart()
-	return other
-}
 
 // run runs a manager with this controller for the namespace of w, until the test ends.
 func (w *fixture) run() *harness.Requests {

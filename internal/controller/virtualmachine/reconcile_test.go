@@ -191,6 +191,9 @@ func TestGuestThatStopsByItself(t *testing.T) {
 			if got := w.Object().Status.Restarts; got != test.count {
 				t.Errorf("%d restarts are counted, want %d", got, test.count)
 			}
+			if got := w.Wrote(); len(got) > 3 {
+				t.Errorf("%d writes for one end, want 3 at most: %v", len(got), got)
+			}
 			if events := w.events(); len(events) != 1 || !strings.HasPrefix(events[0], "Warning") {
 				t.Errorf("events: %v, want one warning", events)
 			}

@@ -63,6 +63,7 @@ func TestStatusOfServer(t *testing.T) {
 		want   *v1alpha1.Server
 	}{
 		{"about to be started: not shown as stopped", newVM(), newServer(backend.StateStopped), is(v1alpha1.ServerStarting, nil, nil)},
+		{"off", newVM(withAction(v1alpha1.ActionStopped)), newServer(backend.StateStopped), is(v1alpha1.ServerStopped, nil, nil)},
 		{"its monitor is about to answer for the first time", newVM(), newServer(backend.StateUnknown, during(backend.TaskStart)),
 			is(v1alpha1.ServerStarting, nil, nil)},
 		{"its monitor does not answer", newVM(), newServer(backend.StateUnknown), is(v1alpha1.ServerUnknown, nil, nil)},

@@ -18,44 +18,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
-// Two of the original controller's defects were in its driver; tests of the controller cover the
-// others.
-
-func TestDefectCPULimitWrongByABillion(t *testing.T) {
-	w := newFixture(t)
-	machine := small(uid)
-	machine.MilliCPU, machine.MemoryBytes = 1500, 96<<20
-	w.run(machine)
-	found, err := w.api.ContainerInspect(t.Context(), containerName(uid), client.ContainerInspectOptions{})
-	w.do(err)
-	if got := found.Container.HostConfig.Resources; got.NanoCPUs != 1_500_000_000 || got.Memory != 96<<20 {
-		t.Errorf("1500m and 96Mi became %d billionths of a processor and %d bytes", got.NanoCPUs, got.Memory)
-	}
-	w.remove(backend.DeleteOptions{})
-}
-
-func TestDefectStoppedContainersInvisible(t *testing.T) {
-	w := newFixture(t)
-	machine := small(uid)
-	run := w.run(machine).Run
-	w.kill(t, uid)
-	w.eventually("it is off", is(backend.StateStopped))
-	w.open()
-	servers, err := w.driver.List(t.Context())
-	w.do(err)
-	if len(servers) != 1 || servers[0].UID != uid || servers[0].State != backend.StateStopped {
-		t.Errorf("a new manager lists %+v", servers)
-	}
-	if server := w.server(); server == nil || server.Run != run {
-		t.Errorf("a new manager sees %+v", server)
-	}
-	w.do(w.driver.Create(t.Context(), machine))
-	if got := w.containers(t.Context()); len(got) != 1 {
-		t.Errorf("after Create the containers are %v", got)
-	}
-	w.remove(backend.DeleteOptions{})
-}
-
 // foreign creates a container that is not Keelson's.
 func (w *fixture) foreign(name string, labels map[string]string) {
 	w.Helper()

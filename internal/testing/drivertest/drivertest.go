@@ -310,6 +310,10 @@ func testDeath(f *fixture) {
 	f.backend.Kill(f.T, machine.UID)
 	f.until(machine, backend.StateStopped)
 	f.reopen()
+	servers, err = f.driver.List(f.Context())
+	if err != nil || !slices.ContainsFunc(servers, func(s backend.Server) bool { return s.Identity == machine.Identity && !s.IsOn() }) {
+		f.Errorf("after its death it lists %+v, %v", servers, err)
+	}
 	if found := f.until(machine, backend.StateStopped); found.Ended == nil || found.Ended.Run != run || found.Ended.Cause == backend.CauseRequested {
 		f.Errorf("a new manager observes a dead server as %+v", found.Ended)
 	}
