@@ -109,7 +109,7 @@ func TestDecideAndSummarize(t *testing.T) {
 			if p.RequeueAfter <= 0 {
 				t.Errorf("requeued after %v", p.RequeueAfter)
 			}
-			status := summarize(test.disk, test.seen, p, test.actErr)
+			status := (&Reconciler{}).Summarize(test.disk, test.seen, p, test.actErr).Status
 			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 			if got := string(ready.Status) + " " + ready.Reason; got != test.ready {
 				t.Errorf("Ready is %s, want %s", got, test.ready)

@@ -1,13 +1,11 @@
 package disk
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -19,9 +17,10 @@ import (
 // allocatedStep is the part of the size of a disk that a change of its allocated space must have to be written to the status.
 const allocatedStep = 20
 
-// summarize returns the status of a disk, given the observation, the plan, and the error of carrying it out.
-func summarize(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) v1alpha1.VirtualDiskStatus {
-	status := *disk.Status.DeepCopy()
+// Summarize implements external.Kind.
+func (*Reconciler) Summarize(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) *v1alpha1.VirtualDisk {
+	after := disk.DeepCopy()
+	status := &after.Status
 	status.ObservedGeneration = disk.Generation
 	if p.Action == external.Claim && actErr == nil || seen.state != nil {
 		status.Host = &seen.host
@@ -41,7 +40,7 @@ func summarize(disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, ac
 		ready = external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonTerminating, "The disk is being deleted")
 	}
 	kube.SetConditions(disk, &status.Conditions, p.Now, ready, summarizeDeleting(disk, seen, p, actErr))
-	return status
+	return after
 }
 
 // allocated returns the allocated space, rounded up to MiB; the one that was reported if it has not changed much.
@@ -137,58 +136,16 @@ func summarizeDeleting(disk *v1alpha1.VirtualDisk, seen observation, p external.
 	return deleting
 }
 
-// waits reports whether an error is that something else has to happen first, which is looked for again.
-func waits(err error) bool {
-	for _, expected := range []error{
-		backend.ErrSourceMissing, backend.ErrSourceNotReady, backend.ErrSourceInUse, backend.ErrDiskInUse, backend.ErrInProgress,
-		image.ErrMissing, image.ErrNotReady,
-	} {
-		if errors.Is(err, expected) {
-			return true
-		}
+// Reports implements external.Kind.
+func (*Reconciler) Reports() external.Reports {
+	return external.Reports{
+		Verb: "Create",
+		Quiet: []string{
+			v1alpha1.ReasonCreating, v1alpha1.ReasonGrowing, v1alpha1.ReasonTerminating, v1alpha1.ReasonSourceNotReady, v1alpha1.ReasonImageNotReady,
+		},
+		Waits: []error{
+			backend.ErrSourceMissing, backend.ErrSourceNotReady, backend.ErrSourceInUse, backend.ErrDiskInUse, backend.ErrInProgress,
+			image.ErrMissing, image.ErrNotReady,
+		},
 	}
-	return false
-}
-
-// Finish implements external.Kind: it writes the status if it changed, then records events.
-func (r *Reconciler) Finish(ctx context.Context, disk *v1alpha1.VirtualDisk, seen observation, p external.Plan, actErr error) (reconcile.Result, error) {
-	status := summarize(disk, seen, p, actErr)
-	was, is := kube.ConditionTransition(disk.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
-	kube.LogReady(ctx, is)
-	wasDeleting, deleting := kube.ConditionTransition(disk.Status.Conditions, status.Conditions, v1alpha1.ConditionDeleting)
-	outcome := kube.Outcome{
-		Urgent: p.Action == external.Claim || was.Status != is.Status || wasDeleting.Reason != deleting.Reason || disk.Status.AttachedTo != status.AttachedTo,
-		Again:  p.RequeueAfter,
-	}
-	switch {
-	case waits(actErr):
-		outcome.Again = external.WaitInterval
-	case !errors.Is(actErr, backend.ErrInvalid):
-		outcome.Err = actErr
-	}
-	after := disk.DeepCopy()
-	after.Status = status
-	written, result, err := r.Status.Finish(ctx, disk, after, outcome)
-	if !written {
-		return result, err
-	}
-	switch {
-	case deleting.Reason == v1alpha1.ReasonInUse && wasDeleting.Reason != deleting.Reason:
-		r.Events.Warning(disk, deleting.Reason, "Delete", deleting.Message)
-	case was.Reason == is.Reason:
-	case is.Reason == v1alpha1.ReasonDiskAvailable:
-		r.Events.Normal(disk, is.Reason, "Create", is.Message)
-	case needsAttention(is.Reason):
-		r.Events.Warning(disk, is.Reason, "Create", is.Message)
-	}
-	return result, err
-}
-
-// needsAttention reports whether a reason of Ready requires the attention of a user.
-func needsAttention(reason string) bool {
-	switch reason {
-	case v1alpha1.ReasonCreating, v1alpha1.ReasonGrowing, v1alpha1.ReasonTerminating, v1alpha1.ReasonSourceNotReady, v1alpha1.ReasonImageNotReady:
-		return false
-	}
-	return true
 }

@@ -6,6 +6,7 @@ package external
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,8 +144,20 @@ type Kind[T client.Object, S any] interface {
 	// Ensure makes or changes it, and Delete deletes it, if it exists.
 	Ensure(ctx context.Context, object T, seen S) error
 	Delete(ctx context.Context, object T, seen S) error
-	// Finish writes the status, and records events. actErr is the error of the action.
-	Finish(ctx context.Context, object T, seen S, plan Plan, actErr error) (reconcile.Result, error)
+	// Summarize returns the object with its new status. actErr is the error of the action. It is a pure function.
+	Summarize(object T, seen S, plan Plan, actErr error) T
+	// Reports says how results are reported.
+	Reports() Reports
+}
+
+// Reports is how the results of a kind are reported.
+type Reports struct {
+	// Verb is the action of events of Ready.
+	Verb string
+	// Quiet are the reasons of Ready that need no attention: they are no event.
+	Quiet []string
+	// Waits are errors of an action which mean that something else has to happen first, which is looked for again.
+	Waits []error
 }
 
 // Reconcile carries out the next action for an object, and writes its status.
@@ -162,7 +175,7 @@ func Reconcile[T client.Object, S any](ctx context.Context, base kube.Base, kind
 	if plan.Action == Remove && actErr == nil {
 		return reconcile.Result{}, nil // the object is gone
 	}
-	return kind.Finish(ctx, object, seen, plan, actErr)
+	return finish(ctx, base, kind, object, seen, plan, actErr)
 }
 
 func act[T client.Object, S any](ctx context.Context, c client.Client, kind Kind[T, S], object T, seen S, plan Plan) error {
@@ -181,6 +194,37 @@ func act[T client.Object, S any](ctx context.Context, c client.Client, kind Kind
 		return kube.RemoveFinalizer(ctx, c, object, kind.Finalizer())
 	}
 	return nil
+}
+
+// finish writes the status if it changed, then records events.
+func finish[T client.Object, S any](ctx context.Context, base kube.Base, kind Kind[T, S], object T, seen S, plan Plan, actErr error) (reconcile.Result, error) {
+	after, reports := kind.Summarize(object, seen, plan, actErr), kind.Reports()
+	before, now := kind.Facts(object, seen).Conditions, kind.Facts(after, seen).Conditions
+	was, is := kube.ConditionTransition(before, now, v1alpha1.ConditionReady)
+	kube.LogReady(ctx, is)
+	wasDeleting, deleting := kube.ConditionTransition(before, now, v1alpha1.ConditionDeleting)
+	outcome := kube.Outcome{
+		Urgent: plan.Action == Claim || was.Status != is.Status || was.Reason != is.Reason || wasDeleting.Reason != deleting.Reason,
+		Again:  plan.RequeueAfter,
+	}
+	switch {
+	case slices.ContainsFunc(reports.Waits, func(expected error) bool { return errors.Is(actErr, expected) }):
+		outcome.Again = WaitInterval
+	case !errors.Is(actErr, backend.ErrInvalid):
+		outcome.Err = actErr
+	}
+	written, result, err := base.Status.Finish(ctx, object, after, outcome)
+	switch {
+	case !written:
+	case deleting.Reason == v1alpha1.ReasonInUse && wasDeleting.Reason != deleting.Reason:
+		base.Events.Warning(object, deleting.Reason, "Delete", deleting.Message)
+	case was.Reason == is.Reason:
+	case is.Status == metav1.ConditionTrue:
+		base.Events.Normal(object, is.Reason, reports.Verb, is.Message)
+	case !slices.Contains(reports.Quiet, is.Reason):
+		base.Events.Warning(object, is.Reason, reports.Verb, is.Message)
+	}
+	return result, err
 }
 
 // Found returns what a driver has said about something: nil if it does not exist.

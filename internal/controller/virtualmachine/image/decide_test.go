@@ -146,7 +146,7 @@ func TestDecideAndSummarize(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			test.seen.host = here
 			p := external.Decide(test.image, v1alpha1.ImageFinalizer, new(Reconciler).Facts(test.image, test.seen), now)
-			status := summarize(test.image, test.seen, p, test.actErr)
+			status := (&Reconciler{}).Summarize(test.image, test.seen, p, test.actErr).Status
 			got := result{Action: p.Action, Again: p.RequeueAfter}
 			if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); c != nil {
 				got.Ready, got.Reason, got.Message = c.Status, c.Reason, c.Message

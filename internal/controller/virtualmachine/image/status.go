@@ -1,14 +1,12 @@
 package image
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -17,10 +15,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/names"
 )
 
-// summarize returns the status of an image, given the observation, the plan, and the error of carrying
-// it out.
-func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p external.Plan, actErr error) v1alpha1.VirtualMachineImageStatus {
-	status := *image.Status.DeepCopy()
+// Summarize implements external.Kind.
+func (*Reconciler) Summarize(image *v1alpha1.VirtualMachineImage, seen observation, p external.Plan, actErr error) *v1alpha1.VirtualMachineImage {
+	after := image.DeepCopy()
+	status := &after.Status
 	status.ObservedGeneration = image.Generation
 	status.Users = int32(min(len(seen.users), 1<<30)) //nolint:gosec // bounded
 	wasHere := status.Host != nil && *status.Host == seen.host
@@ -42,7 +40,7 @@ func summarize(image *v1alpha1.VirtualMachineImage, seen observation, p external
 		ready = *before
 	}
 	kube.SetConditions(image, &status.Conditions, p.Now, ready, summarizeDeleting(image, seen, p, actErr))
-	return status
+	return after
 }
 
 // mebibytes returns a number of bytes, rounded up to MiB.
@@ -97,31 +95,7 @@ func summarizeDeleting(image *v1alpha1.VirtualMachineImage, seen observation, p 
 	return deleting
 }
 
-// Finish implements external.Kind: it writes the status if it changed, then records events.
-func (r *Reconciler) Finish(ctx context.Context, image *v1alpha1.VirtualMachineImage, seen observation, p external.Plan, actErr error) (reconcile.Result, error) {
-	status := summarize(image, seen, p, actErr)
-	was, is := kube.ConditionTransition(image.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
-	kube.LogReady(ctx, is)
-	wasDeleting, deleting := kube.ConditionTransition(image.Status.Conditions, status.Conditions, v1alpha1.ConditionDeleting)
-	outcome := kube.Outcome{Urgent: was.Status != is.Status || wasDeleting.Reason != deleting.Reason, Again: p.RequeueAfter}
-	if !errors.Is(actErr, backend.ErrInvalid) {
-		outcome.Err = actErr
-	}
-	after := image.DeepCopy()
-	after.Status = status
-	written, result, err := r.Status.Finish(ctx, image, after, outcome)
-	if !written {
-		return result, err
-	}
-	switch {
-	case deleting.Reason == v1alpha1.ReasonInUse && wasDeleting.Reason != deleting.Reason:
-		r.Events.Warning(image, deleting.Reason, "Delete", deleting.Message)
-	case was.Reason == is.Reason:
-	case is.Reason == v1alpha1.ReasonImported:
-		r.Events.Normal(image, is.Reason, "Import", is.Message)
-	case is.Reason == v1alpha1.ReasonImportFailed, is.Reason == v1alpha1.ReasonInvalidSpec,
-		is.Reason == v1alpha1.ReasonDriverMissing, is.Reason == v1alpha1.ReasonBackendUnavailable:
-		r.Events.Warning(image, is.Reason, "Import", is.Message)
-	}
-	return result, err
+// Reports implements external.Kind.
+func (*Reconciler) Reports() external.Reports {
+	return external.Reports{Verb: "Import", Quiet: []string{v1alpha1.ReasonImporting, v1alpha1.ReasonTerminating}}
 }

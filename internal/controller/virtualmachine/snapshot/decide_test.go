@@ -93,7 +93,7 @@ func TestDecideAndSummarize(t *testing.T) {
 			if test.ready == "" {
 				return
 			}
-			status := summarize(test.snapshot, test.seen, p, test.actErr)
+			status := (&Reconciler{}).Summarize(test.snapshot, test.seen, p, test.actErr).Status
 			ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 			if got := string(ready.Status) + " " + ready.Reason; got != test.ready || !strings.Contains(ready.Message, test.says) {
 				t.Errorf("Ready is %s: %s, want %s: %s", got, ready.Message, test.ready, test.says)

@@ -1,13 +1,11 @@
 package snapshot
 
 import (
-	"context"
 	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -15,9 +13,10 @@ import (
 	"github.com/keelson-dev/keelson/internal/kube"
 )
 
-// summarize returns the status of a snapshot, given the observation, the plan, and the error of carrying it out.
-func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.Plan, actErr error) v1alpha1.VirtualMachineSnapshotStatus {
-	status := *s.Status.DeepCopy()
+// Summarize implements external.Kind.
+func (*Reconciler) Summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.Plan, actErr error) *v1alpha1.VirtualMachineSnapshot {
+	after := s.DeepCopy()
+	status := &after.Status
 	status.ObservedGeneration = s.Generation
 	if p.Action == external.Claim && actErr == nil || seen.state != nil {
 		status.Host = &seen.host
@@ -35,7 +34,7 @@ func summarize(s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.
 	}
 	ready := summarizeReady(s, seen, p, actErr)
 	kube.SetConditions(s, &status.Conditions, p.Now, ready)
-	return status
+	return after
 }
 
 // summarizeReady returns the condition Ready.
@@ -81,36 +80,11 @@ func summarizeReady(s *v1alpha1.VirtualMachineSnapshot, seen observation, p exte
 	return external.NewCondition(metav1.ConditionFalse, v1alpha1.ReasonSnapshotInProgress, "The snapshot is being taken")
 }
 
-// waits reports whether an error is that something else has to happen first, which is looked for again.
-func waits(err error) bool {
-	return errors.Is(err, backend.ErrInProgress) || errors.Is(err, backend.ErrNotFound) || errors.Is(err, backend.ErrNotCreated) ||
-		errors.Is(err, backend.ErrNotRunning) || errors.Is(err, backend.ErrNoDisks)
-}
-
-// Finish implements external.Kind: it writes the status if it changed, then records events.
-func (r *Reconciler) Finish(ctx context.Context, s *v1alpha1.VirtualMachineSnapshot, seen observation, p external.Plan, actErr error) (reconcile.Result, error) {
-	status := summarize(s, seen, p, actErr)
-	was, is := kube.ConditionTransition(s.Status.Conditions, status.Conditions, v1alpha1.ConditionReady)
-	kube.LogReady(ctx, is)
-	outcome := kube.Outcome{Urgent: p.Action == external.Claim || was.Status != is.Status || was.Reason != is.Reason, Again: p.RequeueAfter}
-	switch {
-	case waits(actErr):
-		outcome.Again = external.WaitInterval
-	case !errors.Is(actErr, backend.ErrInvalid):
-		outcome.Err = actErr
+// Reports implements external.Kind.
+func (*Reconciler) Reports() external.Reports {
+	return external.Reports{
+		Verb:  "Take",
+		Quiet: []string{v1alpha1.ReasonSnapshotInProgress, v1alpha1.ReasonMachineNotCreated, v1alpha1.ReasonTerminating},
+		Waits: []error{backend.ErrInProgress, backend.ErrNotFound, backend.ErrNotCreated, backend.ErrNotRunning, backend.ErrNoDisks},
 	}
-	after := s.DeepCopy()
-	after.Status = status
-	written, result, err := r.Status.Finish(ctx, s, after, outcome)
-	if !written || was.Reason == is.Reason {
-		return result, err
-	}
-	switch is.Reason {
-	case v1alpha1.ReasonSnapshotTaken:
-		r.Events.Normal(s, is.Reason, "Take", is.Message)
-	case v1alpha1.ReasonSnapshotInProgress, v1alpha1.ReasonMachineNotCreated, v1alpha1.ReasonTerminating:
-	default:
-		r.Events.Warning(s, is.Reason, "Take", is.Message)
-	}
-	return result, err
 }
