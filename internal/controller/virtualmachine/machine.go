@@ -2,9 +2,6 @@ package virtualmachine
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -66,7 +63,7 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 	if spec.Resource.RootDisk != nil {
 		disk = spec.Resource.RootDisk.Value()
 	}
-	raw, err := json.Marshal(struct {
+	return backend.Sum(struct {
 		CPU, Memory, Disk int64
 		Ports             []v1alpha1.Port
 		CloudInit         *v1alpha1.CloudInit
@@ -86,12 +83,6 @@ func hash(spec *v1alpha1.VirtualMachineSpec) string {
 		newDisks(spec.Disks), spec.CDROM, newFirmware(spec.Firmware), spec.CPUModel, spec.Service != nil, newDisplay(spec.Display),
 		ptr.Deref(spec.Pod, v1alpha1.VirtualMachinePod{}), spec.OnHostShutdown == v1alpha1.HostShutdownSleep,
 	})
-	if err != nil {
-		// Marshaling strings and numbers never fails.
-		panic(err)
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:8])
 }
 
 // newDisplay returns the display for a driver, "" for none.

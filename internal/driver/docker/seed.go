@@ -3,8 +3,6 @@ package docker
 import (
 	"archive/tar"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 
@@ -20,12 +18,7 @@ func seedSum(seed *backend.Seed) string {
 	if seed == nil {
 		return ""
 	}
-	raw, err := json.Marshal([]string{seed.UserData, seed.NetworkData})
-	if err != nil {
-		panic(err) // strings never fail
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:8])
+	return backend.Sum([]string{seed.UserData, seed.NetworkData})
 }
 
 // packSeed returns a seed as a tar file relative to the root. With replaces it also overwrites the

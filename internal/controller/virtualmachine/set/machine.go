@@ -1,9 +1,6 @@
 package set
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"slices"
 	"strconv"
@@ -17,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
+	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 )
 
 // machineName returns the name of the machine with that number.
@@ -59,12 +57,7 @@ func maxUnavailable(set *v1alpha1.VirtualMachineSet) int32 {
 // templateHash returns a hash of the template. A new default of a later version changes it; the machines then get a new label,
 // and have the default already.
 func templateHash(set *v1alpha1.VirtualMachineSet) string {
-	raw, err := json.Marshal(set.Spec.Template)
-	if err != nil {
-		panic(err) // the type has no field that cannot be written
-	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:])[:10]
+	return backend.Sum(set.Spec.Template)[:10]
 }
 
 // selector returns the labels that select the machines of a set.
