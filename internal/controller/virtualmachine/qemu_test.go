@@ -4,22 +4,17 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/testr"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/driver/qemu"
 	"github.com/keelson-dev/keelson/internal/testing/env"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
-	"github.com/keelson-dev/keelson/internal/testing/signals"
 )
 
 // qemuFixture is a fixture with real machines. Its clock is fake: the test decides when a
@@ -83,41 +78,6 @@ func (w *qemuFixture) until(what string, check func(*v1alpha1.VirtualMachine) bo
 	return vm
 }
 
-// runs returns a check for a machine that runs after a number of restarts.
-func runs(restarts int32) func(*v1alpha1.VirtualMachine) bool {
-	return func(vm *v1alpha1.VirtualMachine) bool {
-		return vm.Status.Server != nil && vm.Status.Server.State == v1alpha1.ServerRunning && vm.Status.Restarts == restarts
-	}
-}
-
-// pids returns the processes of the VirtualMachine vm.
-func (w *qemuFixture) pids() []int {
-	w.Helper()
-	uid := w.uid()
-	processes, err := filepath.Glob("/proc/[0-9]*")
-	w.Do(err)
-	var found []int
-	for _, process := range processes {
-		words, _ := os.ReadFile(filepath.Join(process, "cmdline")) // empty for a process that is gone
-		if strings.Contains(string(words), "\x00-uuid\x00"+string(uid)+"\x00") {
-			pid, err := strconv.Atoi(filepath.Base(process))
-			w.Do(err)
-			found = append(found, pid)
-		}
-	}
-	return found
-}
-
-// kill kills the QEMU of the VirtualMachine vm.
-func (w *qemuFixture) kill() {
-	w.Helper()
-	pids := w.pids()
-	if len(pids) != 1 {
-		w.Fatalf("the processes of the machine are %v, want one", pids)
-	}
-	signals.Send(w.T, pids[0], syscall.SIGKILL)
-}
-
 // delete deletes the VirtualMachine vm, and checks that nothing is left.
 func (w *qemuFixture) delete() {
 	w.Helper()
@@ -133,45 +93,6 @@ func (w *qemuFixture) delete() {
 	if _, err := os.Stat(filepath.Join(w.stateDir, "machines", string(uid))); !os.IsNotExist(err) {
 		w.Errorf("its folder is left: %v", err)
 	}
-}
-
-func TestLongQEMUThatIsKilledIsStartedAgainWithBackoff(t *testing.T) {
-	w := newQEMUFixture(t)
-	image := filepath.Join(t.TempDir(), "empty.raw")
-	w.Do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
-	w.create(func(vm *v1alpha1.VirtualMachine) {
-		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("64Mi")}
-		vm.Spec.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: image, Format: "raw"}, Agent: ptr.To(false)}
-	})
-	first := w.until("it runs", runs(0)).Status.Server.Run
-	w.kill()
-	second := w.until("it is started again at once", runs(1)).Status.Server.Run
-	if first == second {
-		t.Errorf("both runs are called %s", first)
-	}
-	for failures := range int32(2) {
-		w.kill()
-		vm := w.until("it waits for the next attempt", func(vm *v1alpha1.VirtualMachine) bool {
-			return w.HasReason(v1alpha1.ReasonBackOff) && vm.Status.Restarts == failures+2
-		})
-		failure, pause := vm.Status.StartFailure, backoff(string(vm.UID), failures+1)
-		left := failure.RetryAfter.Sub(w.Clock.Now())
-		if failure.Count != failures+2 || left > pause || left < pause-2*time.Second {
-			t.Errorf("after %d failures the next attempt is in %v, want about %v", failure.Count, left, pause)
-		}
-		if vm.Status.Phase != v1alpha1.PhaseFailed {
-			t.Errorf("it waits in phase %s", vm.Status.Phase)
-		}
-		w.Restart() // the backoff survives a restart of the manager
-		w.Pass(left - time.Second)
-		w.ReconcileOnce()
-		if pids := w.pids(); len(pids) > 0 {
-			t.Errorf("it was started early: %v", pids)
-		}
-		w.Pass(2 * time.Second)
-		w.until("it runs again", runs(failures+2))
-	}
-	w.delete()
 }
 
 // A new manager writes nothing for a machine that has not changed.

@@ -2,19 +2,13 @@ package virtualmachine
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/utils/ptr"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/qemu"
 )
 
 func TestSleep(t *testing.T) {
@@ -76,45 +70,6 @@ func TestSleepThatFails(t *testing.T) {
 	w.expect(v1alpha1.PhaseFailed, isFalse, v1alpha1.ReasonPowerFailed)
 	w.reconcileUntilStable()
 	w.expect(v1alpha1.PhaseActive, isTrue, v1alpha1.ReasonAsleep)
-}
-
-// A machine of QEMU sleeps while its host is off, and wakes without being asked.
-func TestLongQEMUMachineSleepsWhileItsHostIsOff(t *testing.T) {
-	w := newQEMUFixture(t)
-	image := filepath.Join(t.TempDir(), "empty.raw")
-	w.Do(os.WriteFile(image, make([]byte, 1<<20), 0o600))
-	w.create(func(vm *v1alpha1.VirtualMachine) {
-		vm.Spec.Resource = v1alpha1.Resources{CPU: resource.MustParse("1"), Memory: resource.MustParse("64Mi")}
-		vm.Spec.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: image, Format: "raw"}, Agent: ptr.To(false)}
-	})
-	w.until("it runs", runs(0))
-	w.Change(func(vm *v1alpha1.VirtualMachine) { vm.Spec.OnHostShutdown = v1alpha1.HostShutdownSleep })
-	w.reconcileUntilStable()
-	w.Do(w.driver.Close())
-	w.driver = nil
-	w.Do(qemu.StopAll(t.Context(), w.stateDir, qemu.StopOptions{SleepTimeout: time.Minute}))
-	if pids := w.pids(); len(pids) > 0 {
-		t.Errorf("processes of a machine whose host is off: %v", pids)
-	}
-	w.Restart()
-	w.until("it runs again", runs(0))
-	if pids := w.pids(); len(pids) != 1 {
-		t.Errorf("its processes are %v", pids)
-	} else if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pids[0])); err != nil || !strings.Contains(string(line), "-incoming") {
-		t.Errorf("it was not woken: %q, %v", line, err)
-	}
-	if events := w.events(); len(events) > 0 {
-		t.Errorf("events are %q", events)
-	}
-	// It sleeps and wakes on a schedule, too.
-	w.Change(scheduled("", "@every 1h", ""))
-	w.Pass(time.Hour)
-	w.until("its schedule puts it to sleep", func(vm *v1alpha1.VirtualMachine) bool {
-		return vm.Status.Server.State == v1alpha1.ServerAsleep && w.HasReason(v1alpha1.ReasonAsleep)
-	})
-	w.Change(woken(w.Clock.Now()))
-	w.until("a person wakes it", runs(0))
-	w.delete()
 }
 
 // Memory that cannot be used is reported once, whatever the restart policy is, and the machine boots.
