@@ -328,10 +328,7 @@ func TestDial(t *testing.T) {
 	launchers := newSimulated()
 	defer launchers.endAll()
 	machine := newMachine()
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: ""}, images{}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Started: &machine, Run: "run", SeedSum: ""}, images{}, emulated, false)
 	pod.UID = "a-pod"
 	l := newLaunchers(launchers.forward)
 	defer l.close()

@@ -42,10 +42,7 @@ func (d *Driver) Create(ctx context.Context, machine backend.Machine) error {
 }
 
 func (d *Driver) createSecret(ctx context.Context, rec *record, seed *backend.Seed) error {
-	secret, err := newSecret(d.records, rec, seed)
-	if err != nil {
-		return err
-	}
+	secret := newSecret(d.records, rec, seed)
 	if err := d.client.Create(ctx, secret, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return typed("create the Secret "+secret.Name, err)
 	}
@@ -101,9 +98,7 @@ func (d *Driver) current(ctx context.Context, id backend.Identity) (*corev1.Secr
 
 // writeRecord replaces the record and the seed in a Secret, unless it has changed in the meantime.
 func (d *Driver) writeRecord(ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed) error {
-	if err := rec.putInto(secret, seed); err != nil {
-		return err
-	}
+	rec.putInto(secret, seed)
 	if err := d.client.Update(ctx, secret, client.FieldOwner(kube.FieldManager)); err != nil {
 		return typed("update the Secret "+secret.Name, err)
 	}

@@ -2,7 +2,6 @@ package pod
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"testing"
@@ -265,15 +264,11 @@ func (c *cluster) end(ctx context.Context, pod *corev1.Pod, ended launcher.Ended
 
 // endWith is end with a phase and a report.
 func (c *cluster) endWith(ctx context.Context, pod *corev1.Pod, phase corev1.PodPhase, report any) error {
-	raw, err := json.Marshal(report)
-	if err != nil {
-		return err
-	}
 	pod.Status.Phase = phase
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: 1, Message: string(raw), StartedAt: metav1.Now(), FinishedAt: metav1.Now(),
+		ExitCode: 1, Message: string(mustJSON(report)), StartedAt: metav1.Now(), FinishedAt: metav1.Now(),
 	}}}}
-	_, err = c.api.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	_, err := c.api.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 	return err
 }
 

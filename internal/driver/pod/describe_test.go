@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -27,10 +26,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 	w.rec = record{Machine: newMachine(), Run: "one"}
-	var err error
-	if w.pod, err = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, emulated, false); err != nil {
-		t.Fatal(err)
-	}
+	w.pod = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, emulated, false)
 	w.pod.Spec.NodeName = "a"
 	w.pod.CreationTimestamp = w.ago(2 * time.Minute)
 	w.pod.Status = corev1.PodStatus{
@@ -55,10 +51,9 @@ func (w *world) unready(ago time.Duration) {
 }
 
 func (w *world) over(phase corev1.PodPhase, ended launcher.Ended, reason string) {
-	raw, _ := json.Marshal(ended) // strings
 	w.pod.Status.Phase = phase
 	w.pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-		ExitCode: 1, Message: string(raw), Reason: reason, StartedAt: w.ago(time.Minute), FinishedAt: w.ago(time.Second),
+		ExitCode: 1, Message: string(mustJSON(ended)), Reason: reason, StartedAt: w.ago(time.Minute), FinishedAt: w.ago(time.Second),
 	}}
 }
 
@@ -89,11 +84,7 @@ func TestBlockedStart(t *testing.T) {
 		"it boots":              {func(*world) {}, true, false},
 		"it waits for an image": {func(w *world) { w.waiting("ErrImagePull", "not found"); w.pod.CreationTimestamp = w.ago(time.Minute) }, false, false},
 		"it wakes": {func(w *world) {
-			pod, err := newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, emulated, true)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w.pod.Spec = pod.Spec
+			w.pod.Spec = newPod(&record{Started: &w.rec.Machine, Run: "one"}, images{}, emulated, true).Spec
 		}, true, true},
 		"it may wake": {mayBeAsleep, true, true},
 	} {
@@ -104,10 +95,7 @@ func TestBlockedStart(t *testing.T) {
 				w = newWorld(t)
 			}
 			test.change(w)
-			secret, err := newSecret(recordNamespace, &w.rec, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			secret := newSecret(recordNamespace, &w.rec, nil)
 			got, err := describe(secret, w.pod, nil, w.now)
 			if err != nil || got.Blocked == nil || got.Blocked.Unschedulable != test.unschedulable || got.Blocked.Waking != test.waking {
 				t.Errorf("blocked by %+v, %v", got.Blocked, err)
@@ -198,10 +186,7 @@ func TestDescribe(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			test.change(w)
-			secret, err := newSecret(recordNamespace, &w.rec, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			secret := newSecret(recordNamespace, &w.rec, nil)
 			got, err := describe(secret, w.pod, nil, w.now)
 			if err != nil || got.State != test.state || got.Task != test.task || got.Agent != test.agent || got.Identity != w.rec.Machine.Identity {
 				t.Errorf("got %+v, %v", got, err)
@@ -227,10 +212,7 @@ func TestPending(t *testing.T) {
 	w.rec.Machine.Ports = append(w.rec.Machine.Ports, v1alpha1.Port{Name: "web", Port: 80, Protocol: v1alpha1.ProtocolTCP})
 	w.rec.Machine.Service, w.rec.Machine.Display = true, v1alpha1.DisplayVGA
 	w.rec.Machine.Pod.Template = &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{PriorityClassName: "high"}}
-	secret, err := newSecret(recordNamespace, &w.rec, &backend.Seed{UserData: "new"})
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := newSecret(recordNamespace, &w.rec, &backend.Seed{UserData: "new"})
 	got, err := describe(secret, w.pod, nil, w.now)
 	if err != nil {
 		t.Fatal(err)

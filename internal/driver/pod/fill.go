@@ -57,7 +57,7 @@ func filledBy(object metav1.Object) backend.Identity {
 func fillName(machine types.UID) string { return objectName(machine) + fillSuffix }
 
 // newFillPod returns the Pod that does the fill of a record.
-func newFillPod(rec *record, images images, processors processors) (*corev1.Pod, error) {
+func newFillPod(rec *record, images images, processors processors) *corev1.Pod {
 	machine, fill := &rec.Machine, rec.Fill
 	job := launcher.Fill{From: fill.Disks, Token: fill.Token}
 	for _, disk := range claimedDisks(machine) {
@@ -78,10 +78,7 @@ func newFillPod(rec *record, images images, processors processors) (*corev1.Pod,
 		of := fill.Memory.Started.Identity
 		job.Of = &launcher.Identity{UID: string(of.UID), Namespace: of.Namespace, Name: of.Name}
 	}
-	pod, err := newJobPod(meta, launcher.Job{Fill: &job}, images.launcher, machine.Pod.Template)
-	if err != nil {
-		return nil, err
-	}
+	pod := newJobPod(meta, launcher.Job{Fill: &job}, images.launcher, machine.Pod.Template)
 	spec := &pod.Spec
 	// One node at a time can use the volume of the snapshot.
 	spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
@@ -101,7 +98,7 @@ func newFillPod(rec *record, images images, processors processors) (*corev1.Pod,
 	}
 	addDisks(spec, machine)
 	addVolume(spec, "snapshot", launcher.SnapshotDir, true, claimSource(snapshotName(fill.Snapshot.UID)))
-	return pod, nil
+	return pod
 }
 
 // endOfFill returns how a Pod that is over has ended: why it has failed; empty if it has not. isOutside means that it was ended from

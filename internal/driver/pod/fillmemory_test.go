@@ -2,7 +2,6 @@ package pod
 
 import (
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -178,9 +177,8 @@ func TestForkWithMemory(t *testing.T) {
 // What a fill records survives.
 func TestFillIsRecorded(t *testing.T) {
 	rec := &record{Machine: newMachine(), Fill: &fill{Token: "once", Memory: &snapshotMemory{Memory: savedmemory.Memory{Size: 1}, Started: newMachine(), BalloonBytes: 64 << 20}}}
-	raw, err := json.Marshal(rec)
 	var read record
-	if err := errors.Join(err, json.Unmarshal(raw, &read)); err != nil || read.Fill.Memory.Size != 1 || read.Fill.Memory.Started.UID != rec.Machine.UID {
+	if err := json.Unmarshal(mustJSON(rec), &read); err != nil || read.Fill.Memory.Size != 1 || read.Fill.Memory.Started.UID != rec.Machine.UID {
 		t.Errorf("got %+v, %v", read.Fill, err)
 	}
 	read.endFill("", nil, time.Now())

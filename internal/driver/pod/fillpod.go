@@ -41,10 +41,7 @@ func (d *Driver) beginFill(ctx context.Context, secret *corev1.Secret, rec *reco
 			return d.writeRecord(ctx, secret, rec, seedOf(secret))
 		}
 	}
-	next, err := newFillPod(rec, d.images, d.processors)
-	if err != nil {
-		return err
-	}
+	next := newFillPod(rec, d.images, d.processors)
 	if err := d.client.Create(ctx, next, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return typed("create the Pod "+next.Name, err)
 	}

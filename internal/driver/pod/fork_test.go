@@ -63,10 +63,7 @@ func TestFillPod(t *testing.T) {
 		Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}},
 	}}
 	rec := &record{Machine: machine, Fill: &fill{Snapshot: backend.SnapshotIdentity{UID: "snapshot", Name: "before"}, Disks: []string{rootDisk}}}
-	pod, err := newFillPod(rec, images{launcher: "launcher:v1"}, emulated)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newFillPod(rec, images{launcher: "launcher:v1"}, emulated)
 	if pod.Labels[labelUID] != "" || filledBy(pod).UID != machine.UID || filledBy(pod).Name != machine.Name || snapshotOf(pod).UID != "snapshot" || snapshotOf(pod).Name != "before" {
 		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
 	}
@@ -103,8 +100,8 @@ func TestFillPod(t *testing.T) {
 		t.Errorf("job (-want +got):\n%s", diff)
 	}
 	rec.Fill.Token = "once"
-	if pod, err = newFillPod(rec, images{}, emulated); err != nil || pod.Annotations[annotationRestore] != "once" || pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() != 100 {
-		t.Errorf("a restore: annotations %v, requests %v, %v", pod.Annotations, pod.Spec.Containers[0].Resources.Requests, err)
+	if pod = newFillPod(rec, images{}, emulated); pod.Annotations[annotationRestore] != "once" || pod.Spec.Containers[0].Resources.Requests.Cpu().MilliValue() != 100 {
+		t.Errorf("a restore: annotations %v, requests %v", pod.Annotations, pod.Spec.Containers[0].Resources.Requests)
 	}
 }
 
@@ -157,10 +154,7 @@ func TestDescribeFill(t *testing.T) {
 					t.Errorf("it settles: %t", got)
 				}
 			}
-			secret, err := newSecret(recordNamespace, rec, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
+			secret := newSecret(recordNamespace, rec, nil)
 			got, err := describe(secret, nil, pod, now)
 			if err != nil || got.State != test.state || got.Task != test.task || !strings.Contains(got.Progress, test.progress) {
 				t.Errorf("got %+v, %v", got, err)
@@ -194,10 +188,7 @@ func (c *cluster) takenWith(of *backend.Machine, memory *snapshotMemory) backend
 		c.Fatal(err)
 	}
 	rec.Claim = claim.UID
-	secret, err := newSnapshotSecret(recordNamespace, id, &rec)
-	if err != nil {
-		c.Fatal(err)
-	}
+	secret := newSnapshotSecret(recordNamespace, id, &rec)
 	if _, err := c.api.CoreV1().Secrets(recordNamespace).Create(c.Context(), secret, metav1.CreateOptions{}); err != nil {
 		c.Fatal(err)
 	}

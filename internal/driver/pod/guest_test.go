@@ -105,10 +105,7 @@ func TestMayBeHindered(t *testing.T) {
 	} {
 		w := newWorld(t)
 		test.change(w)
-		secret, err := newSecret(recordNamespace, &w.rec, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		secret := newSecret(recordNamespace, &w.rec, nil)
 		if got := mayBeHindered(secret, w.pod); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}

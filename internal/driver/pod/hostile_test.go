@@ -37,14 +37,8 @@ func (c *cluster) forge(in string, victim *backend.Machine, snapshot backend.Sna
 			Machine: *machine, Started: machine, Run: "forged", Asleep: &asleep{SavedBytes: 1}, Restored: "forged",
 			Fill: &fill{Snapshot: snapshot, Disks: []string{rootDisk}, Token: "forged"},
 		}
-		secret, err := newSecret(in, rec, &backend.Seed{UserData: "forged"})
-		if err != nil {
-			c.Fatal(err)
-		}
-		ofSnapshot, err := newSnapshotSecret(in, snapshot, &snapshotRecord{Claim: claim.UID, Machine: machine.Identity, Memory: &snapshotMemory{Started: *machine}})
-		if err != nil {
-			c.Fatal(err)
-		}
+		secret := newSecret(in, rec, &backend.Seed{UserData: "forged"})
+		ofSnapshot := newSnapshotSecret(in, snapshot, &snapshotRecord{Claim: claim.UID, Machine: machine.Identity, Memory: &snapshotMemory{Started: *machine}})
 		for j, name := range []string{secret.Name, objectName(victim.UID), "any"} {
 			copied := secret.DeepCopy()
 			copied.Name = fmt.Sprintf("%s%s", name, strings.Repeat("-again", i))
@@ -57,19 +51,13 @@ func (c *cluster) forge(in string, victim *backend.Machine, snapshot backend.Sna
 	own := *victim
 	own.Namespace, own.Name = in, "nope"
 	forgedRun := &record{Machine: own, Started: &own, Run: "forged"}
-	pod, err := newPod(forgedRun, c.driver.images, emulated, false)
-	if err != nil {
-		c.Fatal(err)
-	}
+	pod := newPod(forgedRun, c.driver.images, emulated, false)
 	create(pod)
 	another := pod.DeepCopy()
 	another.ResourceVersion, another.Name = "", "any"
 	create(another)
 	forgedRun.Fill = &fill{Snapshot: snapshot, Disks: []string{rootDisk}, Token: "forged"}
-	filling, err := newFillPod(forgedRun, c.driver.images, emulated)
-	if err != nil {
-		c.Fatal(err)
-	}
+	filling := newFillPod(forgedRun, c.driver.images, emulated)
 	create(filling)
 	create(newClaim(&own, backend.Disk{Name: rootDisk, SizeBytes: own.DiskBytes}))
 	create(newSnapshotClaim(snapshot, &own, false))
@@ -264,10 +252,7 @@ func TestUnreadableRecord(t *testing.T) {
 // The watches keep nothing that the driver does not read, however much of it a tenant writes.
 func TestTheCacheIsBounded(t *testing.T) {
 	machine, large := newMachine(), strings.Repeat("x", 1<<20)
-	pod, err := newPod(&record{Machine: machine, Started: &machine, Run: "run"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Machine: machine, Started: &machine, Run: "run"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	pod.Labels["app"], pod.Annotations["note"] = large, large
 	env := &pod.Spec.Containers[0].Env
 	*env = append([]corev1.EnvVar{{Name: "LARGE", Value: large}, {Name: launcher.Variable, Value: large}}, *env...)

@@ -62,10 +62,7 @@ func TestPodOfAnAddress(t *testing.T) {
 	if err := Validate(&machine); err != nil {
 		t.Error(err)
 	}
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	for _, volume := range pod.Spec.Volumes {
 		if volume.Image != nil {
 			t.Errorf("the Pod has the image volume %s", volume.Image.Reference)

@@ -22,12 +22,8 @@ const (
 )
 
 // newJobPod returns the Pod of a job, which still needs its volumes and its owner. template is that of its machine; nil without one.
-func newJobPod(meta metav1.ObjectMeta, job launcher.Job, image string, template *v1alpha1.PodTemplate) (*corev1.Pod, error) {
-	raw, err := json.Marshal(job)
-	if err != nil {
-		return nil, err
-	}
-	pod := newRestrictedPod(meta, image, corev1.EnvVar{Name: launcher.JobVariable, Value: string(raw)})
+func newJobPod(meta metav1.ObjectMeta, job launcher.Job, image string, template *v1alpha1.PodTemplate) *corev1.Pod {
+	pod := newRestrictedPod(meta, image, corev1.EnvVar{Name: launcher.JobVariable, Value: string(mustJSON(job))})
 	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](jobGrace)
 	memory := *resource.NewQuantity(jobMemory, resource.BinarySI)
 	pod.Spec.Containers[0].Resources = corev1.ResourceRequirements{
@@ -38,7 +34,7 @@ func newJobPod(meta metav1.ObjectMeta, job launcher.Job, image string, template 
 		pod.Spec.Tolerations = template.Spec.Tolerations
 	}
 	addRunDir(&pod.Spec)
-	return pod, nil
+	return pod
 }
 
 // jobResult returns how the job of a Pod has ended; false if it has not reported that.

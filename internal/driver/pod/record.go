@@ -85,12 +85,13 @@ func recordName(namespace, object string) string { return object + "." + namespa
 
 // newSecret returns the Secret with the record of a machine, its seed, and the token with which the manager connects to its launcher. It is in
 // the manager's namespace, where no tenant can write: the manager acts on what a record says.
-func newSecret(namespace string, rec *record, seed *backend.Seed) (*corev1.Secret, error) {
+func newSecret(namespace string, rec *record, seed *backend.Seed) *corev1.Secret {
 	id := rec.Machine.Identity
 	secret := &corev1.Secret{ObjectMeta: newMeta(id)}
 	secret.Namespace, secret.Name = namespace, recordName(id.Namespace, objectName(id.UID))
 	secret.Labels[labelRecord], secret.Annotations[annotationNamespace] = recordOfMachine, id.Namespace
-	return secret, rec.putInto(secret, seed)
+	rec.putInto(secret, seed)
+	return secret
 }
 
 // newSeed returns the Secret that the Pod of a machine mounts: a copy of the seed and the token beside its record. The manager never reads it.
@@ -112,11 +113,7 @@ func namespaceOf(object metav1.Object) string {
 }
 
 // putInto writes the record and the seed into a Secret, and a token if it has none: that of a run does not change.
-func (r *record) putInto(secret *corev1.Secret, seed *backend.Seed) error {
-	raw, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
+func (r *record) putInto(secret *corev1.Secret, seed *backend.Seed) {
 	if seed == nil {
 		seed = &backend.Seed{}
 	}
@@ -125,9 +122,17 @@ func (r *record) putInto(secret *corev1.Secret, seed *backend.Seed) error {
 		token = []byte(cryptorand.Text())
 	}
 	secret.Data = map[string][]byte{
-		recordKey: raw, launcher.TokenFile: token, launcher.UserDataFile: []byte(seed.UserData), launcher.NetworkDataFile: []byte(seed.NetworkData),
+		recordKey: mustJSON(r), launcher.TokenFile: token, launcher.UserDataFile: []byte(seed.UserData), launcher.NetworkDataFile: []byte(seed.NetworkData),
 	}
-	return nil
+}
+
+// mustJSON returns the JSON of a value of our own types, which always have one: times are the manager's or were read from JSON.
+func mustJSON(value any) []byte {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		panic(err)
+	}
+	return raw
 }
 
 // recordOf returns the record in a Secret.

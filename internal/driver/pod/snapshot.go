@@ -95,15 +95,11 @@ func newSnapshotClaim(id backend.SnapshotIdentity, machine *backend.Machine, mem
 }
 
 // newSnapshotSecret returns the Secret with the record of a snapshot, in the manager's namespace as that of a machine.
-func newSnapshotSecret(namespace string, id backend.SnapshotIdentity, rec *snapshotRecord) (*corev1.Secret, error) {
-	raw, err := json.Marshal(rec)
-	if err != nil {
-		return nil, err
-	}
-	secret := &corev1.Secret{ObjectMeta: newSnapshotMeta(id, rec.Machine), Data: map[string][]byte{recordKey: raw}}
+func newSnapshotSecret(namespace string, id backend.SnapshotIdentity, rec *snapshotRecord) *corev1.Secret {
+	secret := &corev1.Secret{ObjectMeta: newSnapshotMeta(id, rec.Machine), Data: map[string][]byte{recordKey: mustJSON(rec)}}
 	secret.Namespace, secret.Name = namespace, recordName(id.Namespace, snapshotName(id.UID))
 	secret.Labels[labelRecord], secret.Annotations[annotationNamespace] = recordOfSnapshot, id.Namespace
-	return secret, nil
+	return secret
 }
 
 // snapshotRecordOf returns the record in a Secret; nil if it is not of a claim.

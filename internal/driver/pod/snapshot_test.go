@@ -36,10 +36,7 @@ func TestSnapshotClaim(t *testing.T) {
 		Claim: claim.UID, Machine: machine.Identity, TakenAt: time.Unix(1000, 0).UTC(), Disks: []snapshotDisk{{Name: "root", VirtualBytes: 1 << 30}},
 		Image: &v1alpha1.Image{Container: "disk:v1"}, Quiesced: true, AllocatedBytes: 1 << 20,
 	}
-	secret, err := newSnapshotSecret(recordNamespace, newSnapshotIdentity(), want)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := newSnapshotSecret(recordNamespace, newSnapshotIdentity(), want)
 	if id := snapshotOf(secret); id != newSnapshotIdentity() || identityOf(secret).UID != "" || secret.Namespace != recordNamespace {
 		t.Errorf("its record is of %+v: %+v", id, secret.ObjectMeta)
 	}
@@ -60,10 +57,7 @@ func TestSnapshotClaim(t *testing.T) {
 func TestJobPod(t *testing.T) {
 	machine := newMachine()
 	template := &v1alpha1.PodTemplate{Spec: v1alpha1.PodScheduling{Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}}}
-	pod, err := newJobPod(newSnapshotMeta(newSnapshotIdentity(), machine.Identity), launcher.Job{Take: &launcher.Take{Disks: []string{"root"}}}, "launcher:v1", template)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newJobPod(newSnapshotMeta(newSnapshotIdentity(), machine.Identity), launcher.Job{Take: &launcher.Take{Disks: []string{"root"}}}, "launcher:v1", template)
 	if len(pod.Spec.Tolerations) != 1 || pod.Spec.SecurityContext.Sysctls != nil || pod.Spec.Containers[0].Resources.Limits.Memory().Value() != jobMemory {
 		t.Errorf("it is %+v", pod.Spec)
 	}

@@ -131,10 +131,7 @@ func (d *Driver) TakeSnapshot(ctx context.Context, id backend.SnapshotIdentity, 
 
 // createTake creates the Pod that takes a snapshot.
 func (d *Driver) createTake(ctx context.Context, id backend.SnapshotIdentity, source *snapshotSource) error {
-	pod, err := newTakePod(id, source, d.images.launcher)
-	if err != nil {
-		return err
-	}
+	pod := newTakePod(id, source, d.images.launcher)
 	if err := d.client.Create(ctx, pod, client.FieldOwner(kube.FieldManager)); err != nil && !apierrors.IsAlreadyExists(err) {
 		return typed("create the Pod "+pod.Name, err)
 	}
@@ -160,11 +157,8 @@ func (d *Driver) snapshotRecord(ctx context.Context, from client.Reader, claim *
 
 // recordSnapshot records that a snapshot is taken, and deletes the Pod that has taken it. Nothing changes after that.
 func (d *Driver) recordSnapshot(ctx context.Context, claim *corev1.PersistentVolumeClaim, pod *corev1.Pod, rec *snapshotRecord) error {
-	secret, err := newSnapshotSecret(d.records, snapshotOf(claim), rec)
-	if err != nil {
-		return err
-	}
-	err = d.client.Create(ctx, secret, client.FieldOwner(kube.FieldManager))
+	secret := newSnapshotSecret(d.records, snapshotOf(claim), rec)
+	err := d.client.Create(ctx, secret, client.FieldOwner(kube.FieldManager))
 	if apierrors.IsAlreadyExists(err) { // the claim that it is of was lost
 		err = d.client.Update(ctx, secret, client.FieldOwner(kube.FieldManager))
 	}

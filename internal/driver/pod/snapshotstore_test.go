@@ -325,12 +325,9 @@ func TestSnapshotInUseIsKept(t *testing.T) {
 	machine, id := c.running(), c.snapshot("before")
 	c.untilSnapshot(id, machine, "it is taken", isTaken)
 	c.setJobs(func(*launcher.Job) *launcher.JobResult { return nil })
-	user, err := newJobPod(metav1.ObjectMeta{
+	user := newJobPod(metav1.ObjectMeta{
 		Namespace: id.Namespace, Name: "keelson-fill", Labels: map[string]string{labelSnapshot: string(id.UID), labelCluster: "cluster"},
 	}, launcher.Job{Fill: &launcher.Fill{}}, "keelson-launcher:v1", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := c.api.CoreV1().Pods(id.Namespace).Create(t.Context(), user, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -349,10 +346,7 @@ func TestDescribeSnapshot(t *testing.T) {
 	claim := newSnapshotClaim(newSnapshotIdentity(), &machine, false)
 	run := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "run"}, Spec: corev1.PodSpec{NodeName: "node-1"}}
 	newTake := func(change func(*corev1.Pod)) *corev1.Pod {
-		pod, err := newTakePod(newSnapshotIdentity(), &snapshotSource{machine: &machine, pod: run}, "launcher:v1")
-		if err != nil {
-			t.Fatal(err)
-		}
+		pod := newTakePod(newSnapshotIdentity(), &snapshotSource{machine: &machine, pod: run}, "launcher:v1")
 		pod.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
 		change(pod)
 		return pod

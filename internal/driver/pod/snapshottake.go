@@ -73,15 +73,12 @@ func ofSnapshot(object metav1.Object) backend.Identity {
 }
 
 // newTakePod returns the Pod that takes a snapshot. It is at the node of a machine that runs, which has the volumes and copies them.
-func newTakePod(id backend.SnapshotIdentity, source *snapshotSource, image string) (*corev1.Pod, error) {
+func newTakePod(id backend.SnapshotIdentity, source *snapshotSource, image string) *corev1.Pod {
 	job := launcher.Job{Take: &launcher.Take{Memory: source.memory}}
 	for _, disk := range claimedDisks(source.machine) {
 		job.Take.Disks = append(job.Take.Disks, disk.Name)
 	}
-	pod, err := newJobPod(newSnapshotMeta(id, source.machine.Identity), job, image, source.machine.Pod.Template)
-	if err != nil {
-		return nil, err
-	}
+	pod := newJobPod(newSnapshotMeta(id, source.machine.Identity), job, image, source.machine.Pod.Template)
 	pod.Annotations[annotationSnapshotRun] = runOf(source.pod)
 	pod.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion: v1alpha1.SchemeGroupVersion.String(), Kind: "VirtualMachineSnapshot", Name: id.Name, UID: id.UID, Controller: ptr.To(true),
@@ -97,7 +94,7 @@ func newTakePod(id backend.SnapshotIdentity, source *snapshotSource, image strin
 	}
 	addDisks(&pod.Spec, source.machine)
 	addVolume(&pod.Spec, "snapshot", launcher.SnapshotDir, false, claimSource(snapshotName(id.UID)))
-	return pod, nil
+	return pod
 }
 
 // newSnapshotRecord returns the record of a snapshot that is taken.

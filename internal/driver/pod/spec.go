@@ -188,15 +188,11 @@ func (p processors) addTo(spec *corev1.PodSpec, d *launcher.Definition) {
 }
 
 // newPod returns the Pod of the run of a record. mustBeAsleep means that the machine is certainly asleep.
-func newPod(rec *record, images images, processors processors, mustBeAsleep bool) (*corev1.Pod, error) {
+func newPod(rec *record, images images, processors processors, mustBeAsleep bool) *corev1.Pod {
 	machine := rec.Started
 	definition := newDefinition(machine)
 	definition.Asleep, definition.Epoch, definition.KVM = mustBeAsleep, rec.Epoch, processors.kvm != ""
-	raw, err := json.Marshal(definition)
-	if err != nil {
-		return nil, err
-	}
-	pod := newRestrictedPod(newMeta(machine.Identity), images.launcher, corev1.EnvVar{Name: launcher.Variable, Value: string(raw)})
+	pod := newRestrictedPod(newMeta(machine.Identity), images.launcher, corev1.EnvVar{Name: launcher.Variable, Value: string(mustJSON(definition))})
 	pod.Spec.Hostname, pod.Spec.TerminationGracePeriodSeconds = hostName(machine.Name), ptr.To(graceOf(&definition))
 	// QEMU listens at the ports of the guest.
 	pod.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_unprivileged_port_start", Value: "0"}}
@@ -210,7 +206,7 @@ func newPod(rec *record, images images, processors processors, mustBeAsleep bool
 	addTemplate(pod, machine.Pod.Template)
 	addVolumes(&pod.Spec, machine, images)
 	processors.addTo(&pod.Spec, &definition)
-	return pod, nil
+	return pod
 }
 
 // newRestrictedPod returns a Pod of the launcher, which gets a variable. It has what Pod Security "restricted" demands, and no token.
@@ -268,11 +264,7 @@ func templateSum(template *v1alpha1.PodTemplate) string {
 	if template == nil {
 		return ""
 	}
-	raw, err := json.Marshal(template)
-	if err != nil {
-		panic(err) // marshaling strings and numbers never fails
-	}
-	sum := sha256.Sum256(raw)
+	sum := sha256.Sum256(mustJSON(template))
 	return hex.EncodeToString(sum[:8])
 }
 

@@ -90,9 +90,7 @@ func (d *Driver) beforeStart(ctx context.Context, id backend.Identity) (*corev1.
 func (d *Driver) begin(
 	ctx context.Context, secret *corev1.Secret, rec *record, seed *backend.Seed, before *asleep, mustBeAsleep bool, then ...func() error,
 ) error {
-	if err := rec.putInto(secret, seed); err != nil {
-		return err
-	}
+	rec.putInto(secret, seed)
 	if err := d.writeSeed(ctx, newSeed(rec.Machine.Identity, secret)); err != nil {
 		return err
 	}
@@ -105,11 +103,8 @@ func (d *Driver) begin(
 			return err
 		}
 	}
-	next, err := newPod(rec, d.images, d.processors, mustBeAsleep)
-	if err != nil {
-		return err
-	}
-	err = d.client.Create(ctx, next, client.FieldOwner(kube.FieldManager))
+	next := newPod(rec, d.images, d.processors, mustBeAsleep)
+	err := d.client.Create(ctx, next, client.FieldOwner(kube.FieldManager))
 	switch {
 	case apierrors.IsAlreadyExists(err):
 		return backend.ErrInProgress // another manager was faster

@@ -82,10 +82,7 @@ func TestValidate(t *testing.T) {
 
 func TestPod(t *testing.T) {
 	machine := newMachine()
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != machine.UID || owner.Name != machine.Name {
 		t.Errorf("its controller is %+v", owner)
 	}
@@ -135,10 +132,7 @@ func TestPodWithKVM(t *testing.T) {
 	const device = "devices.kubevirt.io/kvm"
 	machine := newMachine()
 	rec := &record{Started: &machine, Run: "run", SeedSum: "sum"}
-	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, processors{ratio: 10, kvm: device, group: 107}, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, processors{ratio: 10, kvm: device, group: 107}, false)
 	resources := pod.Spec.Containers[0].Resources
 	if requested, limit := resources.Requests[device], resources.Limits[device]; requested.Value() != 1 || limit.Value() != 1 {
 		t.Errorf("resources %+v", resources)
@@ -153,8 +147,8 @@ func TestPodWithKVM(t *testing.T) {
 		t.Errorf("definition %+v", definition)
 	}
 	rec.Machine, rec.Fill = machine, &fill{}
-	if filling, err := newFillPod(rec, images{launcher: "launcher:v1"}, processors{ratio: 10, kvm: device}); err != nil || !equality.Semantic.DeepEqual(filling.Spec.Containers[0].Resources, resources) {
-		t.Errorf("the Pod that makes its disks, and decides about their node, requests other resources: %+v, %v", filling, err)
+	if filling := newFillPod(rec, images{launcher: "launcher:v1"}, processors{ratio: 10, kvm: device}); !equality.Semantic.DeepEqual(filling.Spec.Containers[0].Resources, resources) {
+		t.Errorf("the Pod that makes its disks, and decides about their node, requests other resources: %+v", filling)
 	}
 	if server, err := describe(nil, pod, nil, time.Now()); err != nil || server.Emulated {
 		t.Errorf("emulated %t, %v", server.Emulated, err)
@@ -165,10 +159,7 @@ func TestPodWithKVM(t *testing.T) {
 func TestEphemeralPod(t *testing.T) {
 	machine := newMachine()
 	machine.Pod.Storage, machine.DiskBytes, machine.Disks = v1alpha1.StorageEphemeral, 1<<30, []backend.Disk{{Name: "data", SizeBytes: 1 << 30}}
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	const limit = 1089 << 20 // 1 GiB, 1/16, and 1 MiB
 	for _, volume := range pod.Spec.Volumes {
 		if isDisk := strings.HasPrefix(volume.Name, "disk"); isDisk && (volume.EmptyDir == nil || volume.EmptyDir.SizeLimit.Value() != limit) {
@@ -187,14 +178,8 @@ func TestEphemeralPod(t *testing.T) {
 func TestSlim(t *testing.T) {
 	machine := newMachine()
 	rec := &record{Machine: machine, Started: &machine, Run: "run"}
-	secret, err := newSecret(recordNamespace, rec, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pod, err := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	secret := newSecret(recordNamespace, rec, nil)
+	pod := newPod(rec, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	pod.Spec.NodeName = "node-1"
 	pod.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.0.0.1"}},
@@ -230,10 +215,7 @@ func TestPodTemplate(t *testing.T) {
 			Tolerations: []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}},
 		},
 	}
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	if pod.Labels["app"] != "shop" || pod.Labels[v1alpha1.LabelSet] != "web" || pod.Labels[labelUID] != string(machine.UID) || pod.Annotations["team"] != "a" || pod.Annotations[annotationRun] != "run" {
 		t.Errorf("labels %v, annotations %v", pod.Labels, pod.Annotations)
 	}
@@ -284,10 +266,7 @@ func TestReadyPortIsFree(t *testing.T) {
 func TestImageWithItsDisk(t *testing.T) {
 	machine := newMachine()
 	machine.Image, machine.DiskBytes = &v1alpha1.Image{Container: "disk:v1", Agent: ptr.To(false)}, 1<<30
-	pod, err := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Started: &machine, Run: "run", SeedSum: "sum"}, images{launcher: "launcher:v1", guest: "guest:v1"}, emulated, false)
 	var names []string
 	for _, mount := range pod.Spec.Containers[0].VolumeMounts {
 		names = append(names, mount.MountPath)

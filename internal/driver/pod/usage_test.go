@@ -49,10 +49,7 @@ func TestMeasure(t *testing.T) {
 	at := noon
 	look := func(run, cpu string, state corev1.ContainerState) {
 		t.Helper()
-		pod, err := newPod(&record{Started: &machine, Run: run, SeedSum: "sum"}, images{}, emulated, false)
-		if err != nil {
-			t.Fatal(err)
-		}
+		pod := newPod(&record{Started: &machine, Run: run, SeedSum: "sum"}, images{}, emulated, false)
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: state}}
 		at = at.Add(15 * time.Second)
 		d.measure([]corev1.Pod{*pod}, map[types.NamespacedName]metricsv1beta1.PodMetrics{client.ObjectKeyFromObject(pod): metricsAt(at, cpu, "64Mi")})
@@ -70,10 +67,7 @@ func TestMeasure(t *testing.T) {
 	if usage := d.usageOf(&server); usage == nil || usage.CPU != 12 {
 		t.Errorf("its usage is %+v", usage)
 	}
-	pod, err := newPod(&record{Started: &machine, Run: "b", SeedSum: "sum"}, images{}, emulated, false)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pod := newPod(&record{Started: &machine, Run: "b", SeedSum: "sum"}, images{}, emulated, false)
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: on}}
 	d.measure([]corev1.Pod{*pod}, nil)
 	if usage := d.usageOf(&server); usage == nil || usage.CPU != 12 {
