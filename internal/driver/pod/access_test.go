@@ -48,6 +48,13 @@ func newSimulated() *simulated {
 	return &simulated{servers: map[types.UID]*httptest.Server{}, falling: map[types.UID]bool{}, powersOff: map[types.UID]bool{}}
 }
 
+// change changes what the launchers do.
+func (s *simulated) change(do func(*simulated)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do(s)
+}
+
 // isImporting reports whether the launchers import an image, so that their Pods are not ready.
 func (s *simulated) isImporting() bool {
 	s.mu.Lock()
@@ -55,25 +62,11 @@ func (s *simulated) isImporting() bool {
 	return s.importing != ""
 }
 
-// setImporting sets the answer.
-func (s *simulated) setImporting(progress string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.importing = progress
-}
-
 // areHindered reports whether guests are halted or silent, so that their Pods are not ready.
 func (s *simulated) areHindered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guest.Halted != "" || s.guest.Silence != nil
-}
-
-// setGuest sets the answer.
-func (s *simulated) setGuest(guest launcher.Guest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.guest = guest
 }
 
 // serveSleep has the simulated kubelet end the Pod, as the launcher ends before it answers.
@@ -116,20 +109,6 @@ func (s *simulated) made() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.changes)
-}
-
-// setOld makes the launchers old ones.
-func (s *simulated) setOld(old bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.old = old
-}
-
-// refuseSleep makes machines stay awake, with a reason.
-func (s *simulated) refuseSleep(why string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.awake = why
 }
 
 // isFalling reports whether the machine in a Pod falls asleep.

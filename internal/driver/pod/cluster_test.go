@@ -342,8 +342,47 @@ func isRunning(s backend.Server) bool {
 func (c *cluster) running() backend.Machine {
 	c.Helper()
 	machine := c.machine(uuid.NewUUID())
+	c.runs(machine)
+	return machine
+}
+
+// runs creates a machine, and starts it.
+func (c *cluster) runs(machine backend.Machine) backend.Server {
+	c.Helper()
 	c.must("Create", c.driver.Create(c.Context(), machine))
 	c.must("Start", c.driver.Start(c.Context(), machine))
-	c.until(machine, "it runs", isRunning)
-	return machine
+	return c.until(machine, "it runs", isRunning)
+}
+
+// pod returns the Pod of a machine.
+func (c *cluster) pod(machine backend.Machine) *corev1.Pod {
+	c.Helper()
+	pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(c.Context(), objectName(machine.UID), metav1.GetOptions{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	return pod
+}
+
+// definition returns what the Pod of a machine runs.
+func (c *cluster) definition(machine backend.Machine) launcher.Definition {
+	c.Helper()
+	definition, _ := definitionOf(c.pod(machine))
+	return definition
+}
+
+// remove deletes a machine.
+func (c *cluster) remove(machine backend.Machine) {
+	c.Helper()
+	harness.Eventually(c, "it is deleted", func() bool {
+		return c.driver.Delete(c.Context(), machine.Identity, backend.DeleteOptions{}) == nil
+	})
+}
+
+// nothingLeft expects no objects of machines.
+func (c *cluster) nothingLeft() {
+	c.Helper()
+	if left := c.leftovers(c.T); len(left) > 0 {
+		c.Errorf("left over: %q", left)
+	}
 }

@@ -95,5 +95,5 @@ func TestLostClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.start(machine)
-	c.deleted(&machine)
+	c.remove(machine)
 }

@@ -30,9 +30,7 @@ func TestLostSecretIsWrittenAgain(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.machine(uuid.NewUUID())
-	c.must("Create", c.driver.Create(t.Context(), machine))
-	c.must("Start", c.driver.Start(t.Context(), machine))
-	before := c.until(machine, "it runs", isRunning)
+	before := c.runs(machine)
 	c.loseRecord(machine.Identity)
 	lost := c.until(machine, "the Secret is lost", func(s backend.Server) bool { return s.Hash == "" })
 	if lost.State != backend.StateRunning || lost.Identity != machine.Identity {
@@ -93,9 +91,7 @@ func TestNeverTwice(t *testing.T) {
 	if _, err := pods.Patch(t.Context(), held.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "it is deleted", func() bool {
-		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
-	})
+	c.remove(machine)
 }
 
 func TestRefusedPodIsAFailedStart(t *testing.T) {
@@ -121,9 +117,7 @@ func TestRefusedPodIsAFailedStart(t *testing.T) {
 		}
 		return err == nil && server.Ended != nil && server.Ended.Cause == backend.CauseStartFailed && fmt.Sprint(server.Ended.Message) != ""
 	})
-	harness.Eventually(t, "it is deleted", func() bool {
-		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
-	})
+	c.remove(machine)
 }
 
 // TestClaimThatCannotGrow starts a machine whose root disk has to grow, with a claim of a class that cannot expand.
@@ -140,19 +134,13 @@ func TestClaimThatCannotGrow(t *testing.T) {
 	if !slices.Equal(server.Pending, []string{fieldRootDisk}) || !strings.Contains(server.PendingReason, objectName(machine.UID)) || server.Hash != "2" {
 		t.Errorf("it runs with the old size, and pending are %q because of %q", server.Pending, server.PendingReason)
 	}
-	pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if definition, _ := definitionOf(pod); definition.DiskBytes != 1<<30 {
+	if definition := c.definition(machine); definition.DiskBytes != 1<<30 {
 		t.Errorf("the Pod has a root disk of %d bytes", definition.DiskBytes)
 	}
 	machine.DiskBytes, machine.Hash = 1<<30, "3"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.until(machine, "nothing is pending", func(s backend.Server) bool { return s.Hash == "3" && len(s.Pending) == 0 && s.PendingReason == "" })
-	harness.Eventually(t, "it is deleted", func() bool {
-		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
-	})
+	c.remove(machine)
 }
 
 // TestPodOfATemplate has the API server check a Pod with a template, and finds a change of it that waits for a restart.
@@ -171,22 +159,15 @@ func TestPodOfATemplate(t *testing.T) {
 			}},
 		},
 	}
-	c.must("Create", c.driver.Create(t.Context(), machine))
-	c.must("Start", c.driver.Start(t.Context(), machine))
-	c.until(machine, "it runs", isRunning)
-	pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c.runs(machine)
+	pod := c.pod(machine)
 	if pod.Labels["app"] != "shop" || pod.Spec.NodeSelector["disk"] != "ssd" || len(pod.Spec.TopologySpreadConstraints) != 1 || pod.Spec.Priority == nil || *pod.Spec.Priority == 0 {
 		t.Errorf("the Pod has %+v, %+v", pod.Labels, pod.Spec)
 	}
 	machine.Pod.Template, machine.Hash = nil, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.until(machine, "the change is pending", func(s backend.Server) bool { return slices.Equal(s.Pending, []string{"pod.template"}) })
-	harness.Eventually(t, "it is deleted", func() bool {
-		return c.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{}) == nil
-	})
+	c.remove(machine)
 }
 
 // TestRootDisk checks the claim of a root disk: it grows, and is deleted with the machine or retained.

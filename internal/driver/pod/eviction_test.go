@@ -19,9 +19,7 @@ func (c *cluster) runningWith(policy v1alpha1.EvictionPolicy) backend.Machine {
 	c.Helper()
 	machine := c.machine(uuid.NewUUID())
 	machine.Pod.EvictionPolicy = policy
-	c.must("Create", c.driver.Create(c.Context(), machine))
-	c.must("Start", c.driver.Start(c.Context(), machine))
-	c.until(machine, "it runs", isRunning)
+	c.runs(machine)
 	return machine
 }
 
@@ -55,9 +53,7 @@ func TestEvictionIsRefused(t *testing.T) {
 	machine.Pod.EvictionPolicy, machine.Hash = v1alpha1.EvictionNone, "3"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.remove(machine)
-	if left := c.leftovers(t); len(left) > 0 {
-		t.Errorf("left behind: %q", left)
-	}
+	c.nothingLeft()
 }
 
 // A machine with the policy sleep falls asleep when it is evicted, and not when it is stopped.
@@ -65,9 +61,8 @@ func TestEvictedMachineSleeps(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.runningWith(v1alpha1.EvictionSleep)
-	pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(t.Context(), objectName(machine.UID), metav1.GetOptions{})
-	if err != nil || *pod.Spec.TerminationGracePeriodSeconds != usualGrace+4 { // 128 MiB
-		t.Errorf("its Pod has %d s, %v", *pod.Spec.TerminationGracePeriodSeconds, err)
+	if grace := *c.pod(machine).Spec.TerminationGracePeriodSeconds; grace != usualGrace+4 { // 128 MiB
+		t.Errorf("its Pod has %d s", grace)
 	}
 	if err := c.evict(machine); err != nil {
 		t.Fatal(err)
@@ -95,7 +90,7 @@ func TestEvictedMachineSleeps(t *testing.T) {
 func TestEvictionPolicyIsPending(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
-	machine := c.runningWith("")
+	machine := c.running()
 	machine.Pod.EvictionPolicy, machine.Hash = v1alpha1.EvictionSleep, "2"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))
 	c.until(machine, "the change is pending", func(s backend.Server) bool { return slices.Equal(s.Pending, []string{"pod.evictionPolicy"}) })

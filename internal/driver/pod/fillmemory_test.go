@@ -47,16 +47,12 @@ func TestRestoreWithMemory(t *testing.T) {
 		})
 		c.must("Start", c.driver.Start(t.Context(), machine))
 		c.until(machine, "it runs", isRunning)
-		pod, err := readPod(t.Context(), c.driver.client, machine.Identity)
-		if err != nil {
-			t.Fatal(err)
-		}
-		definition, _ := definitionOf(pod)
+		definition := c.definition(machine)
 		if !definition.Asleep || definition.MemoryBytes != started.MemoryBytes || job.Fill.Memory == nil || job.Fill.Memory.SHA256 != "digest" || job.Fill.Epoch != definition.Epoch {
 			t.Errorf("it runs %+v after the job %+v", definition, job.Fill)
 		}
 	}
-	c.deleted(&machine)
+	c.remove(machine)
 	c.deleteTaken(id)
 }
 
@@ -74,8 +70,7 @@ func TestMemoryIsNotUsed(t *testing.T) {
 			return s.State == backend.StateStopped && s.Task == backend.TaskNone && s.Ended != nil && s.Ended.Cause == backend.CauseMemoryLost && strings.Contains(s.Ended.Message, text)
 		})
 	}
-	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
-	c.until(machine, "it is off", func(s backend.Server) bool { return !s.IsOn() && s.Task == backend.TaskNone })
+	c.stop(machine)
 	c.must("RestoreServer", c.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: "once", Snapshot: id, Memory: true}))
 	lost(machine, "the disks")
 	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
@@ -86,12 +81,11 @@ func TestMemoryIsNotUsed(t *testing.T) {
 	lost(fork, "other processors")
 	c.must("Start", c.driver.Start(t.Context(), fork))
 	c.until(fork, "it boots", isRunning)
-	pod, err := readPod(t.Context(), c.driver.client, fork.Identity)
-	if definition, _ := definitionOf(pod); err != nil || definition.Asleep {
-		t.Errorf("it runs %+v, %v", definition, err)
+	if definition := c.definition(fork); definition.Asleep {
+		t.Errorf("it runs %+v", definition)
 	}
-	c.deleted(&machine)
-	c.deleted(&fork)
+	c.remove(machine)
+	c.remove(fork)
 	c.deleteTaken(id)
 }
 
@@ -157,8 +151,7 @@ func TestForkWithMemory(t *testing.T) {
 		}
 		c.open(t) // another manager continues
 		if isStopped {
-			c.must("Stop", c.driver.Stop(t.Context(), fork.Identity, 0))
-			c.until(fork, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Task == backend.TaskNone })
+			c.stop(fork)
 		}
 		c.must("Start", c.driver.Start(t.Context(), fork))
 		server := c.until(fork, "it runs", isRunning)
@@ -166,12 +159,10 @@ func TestForkWithMemory(t *testing.T) {
 		if definition.Asleep == isStopped || (definition.Epoch == job.Fill.Epoch) == isStopped || definition.UID != string(fork.UID) || len(definition.Ports) != 1 || len(server.Pending) > 0 {
 			t.Errorf("stopped before: %t; it runs %+v, and waits for %v", isStopped, definition, server.Pending)
 		}
-		c.deleted(&fork)
+		c.remove(fork)
 	}
 	c.deleteTaken(id)
-	if left := c.leftovers(t); len(left) > 0 {
-		t.Errorf("left over: %q", left)
-	}
+	c.nothingLeft()
 }
 
 // What a fill records survives.

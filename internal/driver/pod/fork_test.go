@@ -220,13 +220,6 @@ func (c *cluster) forkOf(id backend.SnapshotIdentity) backend.Machine {
 	return fork
 }
 
-func (c *cluster) deleted(machine *backend.Machine) {
-	c.Helper()
-	harness.Eventually(c, "it is deleted", func() bool {
-		return c.driver.Delete(c.Context(), machine.Identity, backend.DeleteOptions{}) == nil
-	})
-}
-
 // fillPod returns the Pod that copies the disks of a machine; nil if there is none.
 func (c *cluster) fillPod(machine *backend.Machine) *corev1.Pod {
 	c.Helper()
@@ -273,11 +266,7 @@ func TestFork(t *testing.T) {
 	later.Snapshot, later.Hash = "", "2" // the controller knows the snapshot only when it creates the machine
 	c.must("Start", c.driver.Start(t.Context(), later))
 	c.until(fork, "it runs", isRunning)
-	pod, err := readPod(t.Context(), c.driver.client, fork.Identity)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if definition, _ := definitionOf(pod); !definition.Image || definition.DiskBytes != first.DiskBytes || !definition.NoAgent || definition.UID != string(fork.UID) {
+	if definition := c.definition(fork); !definition.Image || definition.DiskBytes != first.DiskBytes || !definition.NoAgent || definition.UID != string(fork.UID) {
 		t.Errorf("it runs %+v", definition)
 	}
 	if server := c.until(fork, "it runs", isRunning); len(server.Pending) > 0 {
@@ -295,10 +284,8 @@ func TestFork(t *testing.T) {
 	if err != nil || rec.Machine.DiskBytes != first.DiskBytes || cmp.Diff(first.Image, rec.Machine.Image) != "" {
 		t.Errorf("the record has %+v, %v", rec, err)
 	}
-	c.deleted(&fork)
-	if left := c.leftovers(t); len(left) > 0 {
-		t.Errorf("left over: %q", left)
-	}
+	c.remove(fork)
+	c.nothingLeft()
 }
 
 // What a machine cannot be made of is refused before there is anything, and a machine is deleted while its disks are copied.
@@ -327,7 +314,7 @@ func TestForkIsRefusedOrDeleted(t *testing.T) {
 	c.fills(nil)
 	c.must("Create", c.driver.Create(t.Context(), fork))
 	c.until(fork, "its disks are being copied", func(s backend.Server) bool { return s.Task == backend.TaskCreate })
-	c.deleted(&fork)
+	c.remove(fork)
 	if left := c.leftovers(t); len(left) != 2 {
 		t.Errorf("there is %q", left)
 	}
@@ -361,6 +348,6 @@ func TestForkIsOfOneSnapshot(t *testing.T) {
 	if err := c.driver.Create(t.Context(), later); !errors.As(err, &wrong) || wrong.Field != "spec.image.snapshot" {
 		t.Errorf("Create from another snapshot: %v", err)
 	}
-	c.deleted(&fork)
+	c.remove(fork)
 	c.deleteTaken(id)
 }

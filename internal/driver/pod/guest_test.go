@@ -27,16 +27,16 @@ func TestHalted(t *testing.T) {
 		return isRunning(s) && s.Message == "" && s.Agent == backend.AgentConnected
 	}
 	c.until(machine, "it runs", runs)
-	c.launchers.setGuest(launcher.Guest{Halted: "the volume of the root disk is full"})
+	c.launchers.change(func(s *simulated) { s.guest = launcher.Guest{Halted: "the volume of the root disk is full"} })
 	c.until(machine, "it is halted", tells)
 	c.open(t)
 	c.until(machine, "the next manager finds out", tells)
-	c.launchers.setGuest(launcher.Guest{})
+	c.launchers.change(func(s *simulated) { s.guest = launcher.Guest{} })
 	c.until(machine, "it goes on", runs)
-	c.launchers.setGuest(launcher.Guest{Halted: "the volume of the root disk is full"})
+	c.launchers.change(func(s *simulated) { s.guest = launcher.Guest{Halted: "the volume of the root disk is full"} })
 	c.until(machine, "it is halted again", tells)
 	c.stop(machine)
-	c.launchers.setGuest(launcher.Guest{})
+	c.launchers.change(func(s *simulated) { s.guest = launcher.Guest{} })
 	harness.Eventually(t, "no launcher is asked", func() bool {
 		c.driver.mu.Lock()
 		defer c.driver.mu.Unlock()
@@ -56,12 +56,14 @@ func TestSilentGuest(t *testing.T) {
 			return isRunning(s) && s.Agent == backend.AgentWaiting && s.Silence != nil && *s.Silence == want
 		}
 	}
-	c.launchers.setGuest(launcher.Guest{Silence: &owner.Silence{Resets: 1, After: time.Minute}})
+	c.launchers.change(func(s *simulated) { s.guest = launcher.Guest{Silence: &owner.Silence{Resets: 1, After: time.Minute}} })
 	c.until(machine, "it was reset", silent(backend.Silence{Resets: 1, After: time.Minute}))
-	c.launchers.setGuest(launcher.Guest{Silence: &owner.Silence{Resets: 3, After: time.Hour, GaveUp: true}})
+	c.launchers.change(func(s *simulated) {
+		s.guest = launcher.Guest{Silence: &owner.Silence{Resets: 3, After: time.Hour, GaveUp: true}}
+	})
 	c.open(t)
 	c.until(machine, "resets did not help, and the next manager finds out", silent(backend.Silence{Resets: 3, After: time.Hour, GaveUp: true}))
-	c.launchers.setGuest(launcher.Guest{})
+	c.launchers.change(func(s *simulated) { s.guest = launcher.Guest{} })
 	c.until(machine, "it answers", func(s backend.Server) bool { return s.Agent == backend.AgentConnected && s.Silence == nil })
 	c.remove(machine)
 }
@@ -72,7 +74,7 @@ func TestTooLittleMemory(t *testing.T) {
 	c.open(t)
 	machine := c.running()
 	c.until(machine, "it runs", isRunning)
-	c.launchers.setGuest(launcher.Guest{MinimumMemory: 96 << 20})
+	c.launchers.change(func(s *simulated) { s.guest = launcher.Guest{MinimumMemory: 96 << 20} })
 	changed := machine
 	changed.Hash, changed.MemoryBytes, changed.Ports = "2", 64<<20, nil
 	var wrong *backend.FieldError

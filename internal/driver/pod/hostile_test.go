@@ -176,7 +176,7 @@ func TestWhatATenantForgesConcernsNobodyElse(t *testing.T) {
 		t.Logf("delete the forged snapshot: %v", err) // its Pods are ending
 	}
 	unharmed("DeleteSnapshot")
-	c.deletes(victim)
+	c.remove(victim)
 	c.deletesSnapshot(id)
 }
 
@@ -208,7 +208,7 @@ func TestTheSeedIsWrittenAgain(t *testing.T) {
 	if seed, err = seeds.Get(t.Context(), objectName(machine.UID), metav1.GetOptions{}); err != nil || cmp.Diff(want, seed.Data) != "" {
 		t.Errorf("it differs (%v):\n%s", err, cmp.Diff(want, seed.Data))
 	}
-	c.deletes(machine)
+	c.remove(machine)
 }
 
 // A record that is unreadable, or describes another machine, hides no other machine.
@@ -245,7 +245,7 @@ func TestUnreadableRecord(t *testing.T) {
 		}
 	}
 	for i := range servers {
-		c.deletes(backend.Machine{Identity: servers[i].Identity})
+		c.remove(backend.Machine{Identity: servers[i].Identity})
 	}
 }
 

@@ -101,7 +101,7 @@ func TestRunningMachineChanges(t *testing.T) {
 		t.Errorf("the launcher was asked for %q, want %q", got, want)
 	}
 
-	c.launchers.setOld(true)
+	c.launchers.change(func(s *simulated) { s.old = true })
 	machine.MemoryBytes, machine.DiskBytes, machine.Ports = start/2, 256<<20, nil
 	machine.Hash = "5"
 	c.must("Reconfigure", c.driver.Reconfigure(t.Context(), machine))

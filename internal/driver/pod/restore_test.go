@@ -94,8 +94,7 @@ func TestRestore(t *testing.T) {
 	}
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it runs", func(s backend.Server) bool { return isRunning(s) && s.Restored == "once" })
-	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
-	c.until(machine, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Task == backend.TaskNone })
+	c.stop(machine)
 	c.fills(&launcher.JobResult{Error: "the volume has no room"})
 	c.must("RestoreServer", restore("twice"))
 	c.until(machine, "it is not restored", func(s backend.Server) bool {
@@ -108,10 +107,8 @@ func TestRestore(t *testing.T) {
 	})
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it runs", isRunning)
-	c.deleted(&machine)
-	if left := c.leftovers(t); len(left) > 0 {
-		t.Errorf("left over: %q", left)
-	}
+	c.remove(machine)
+	c.nothingLeft()
 }
 
 // A restore that was withdrawn before it began does not keep the machine from starting. If the API server does not answer meanwhile, that is an
@@ -149,7 +146,7 @@ func TestRestoreIsWithdrawn(t *testing.T) {
 	isDown.Store(false)
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "it runs", isRunning)
-	c.deleted(&machine)
+	c.remove(machine)
 }
 
 // A Secret that is lost during a restore is written again without it. The Pod does not stay.
@@ -169,7 +166,7 @@ func TestSecretIsLostDuringARestore(t *testing.T) {
 	})
 	c.must("Create", c.driver.Create(t.Context(), machine))
 	harness.Eventually(t, "the Pod is gone", func() bool { return c.fillPod(&machine) == nil })
-	c.deleted(&machine)
+	c.remove(machine)
 	c.deleteTaken(id)
 }
 
@@ -231,7 +228,7 @@ func TestRestoreThatCannotBegin(t *testing.T) {
 			if c.fillPod(&machine) != nil {
 				t.Error("the Pod still waits")
 			}
-			c.deleted(&machine)
+			c.remove(machine)
 			c.deleteTaken(id)
 		})
 	}

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/launcher"
 	"github.com/keelson-dev/keelson/internal/testing/harness"
 )
 
@@ -28,17 +27,6 @@ func (c *cluster) sleep(machine backend.Machine) backend.Server {
 	c.Helper()
 	c.must("Sleep", c.driver.Sleep(c.Context(), machine.Identity, backend.SleepOptions{}))
 	return c.until(machine, "it is asleep", isAsleep)
-}
-
-// definition returns what the Pod of a machine runs.
-func (c *cluster) definition(machine backend.Machine) launcher.Definition {
-	c.Helper()
-	pod, err := c.api.CoreV1().Pods(machine.Namespace).Get(c.Context(), objectName(machine.UID), metav1.GetOptions{})
-	if err != nil {
-		c.Fatal(err)
-	}
-	definition, _ := definitionOf(pod)
-	return definition
 }
 
 // A machine wakes as it was started, whatever was changed since. Then its disk grows, and it gets the other changes when it restarts.
@@ -71,14 +59,6 @@ func TestMachineWakesAsItWasStarted(t *testing.T) {
 		t.Errorf("after a stop, it is started as %+v", now)
 	}
 	c.remove(machine)
-}
-
-// remove deletes a machine.
-func (c *cluster) remove(machine backend.Machine) {
-	c.Helper()
-	harness.Eventually(c, "it is deleted", func() bool {
-		return c.driver.Delete(c.Context(), machine.Identity, backend.DeleteOptions{}) == nil
-	})
 }
 
 // A machine whose Pod is deleted while it is asleep stays so.
@@ -122,7 +102,7 @@ func TestSleepFails(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
 	machine := c.running()
-	c.launchers.refuseSleep("the volume has no room")
+	c.launchers.change(func(s *simulated) { s.awake = "the volume has no room" })
 	c.driver.client = &conflicting{Client: c.driver.client}
 	c.must("Sleep", c.driver.Sleep(t.Context(), machine.Identity, backend.SleepOptions{}))
 	var err error

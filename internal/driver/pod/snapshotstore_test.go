@@ -165,9 +165,7 @@ func TestSnapshotIsTaken(t *testing.T) {
 		t.Errorf("a snapshot is %q", left)
 	}
 	c.deletesSnapshot(id)
-	if left := c.leftovers(t); len(left) > 0 {
-		t.Errorf("left over: %q", left)
-	}
+	c.nothingLeft()
 }
 
 // A snapshot has the memory of a machine that runs or is asleep.
@@ -203,21 +201,18 @@ func TestSnapshotWithMemory(t *testing.T) {
 		return err == nil && server.State == backend.StateAsleep && server.Task == backend.TaskNone
 	})
 	takes("asleep")
-	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
-	c.until(machine, "it is off", func(s backend.Server) bool { return s.State == backend.StateStopped && s.Task == backend.TaskNone })
+	c.stop(machine)
 	if err := c.driver.TakeSnapshot(t.Context(), c.snapshot("off"), source); !errors.Is(err, backend.ErrNotRunning) {
 		t.Errorf("of a machine that is off: %v", err)
 	}
-	c.deletes(machine)
+	c.remove(machine)
 	disks := c.machine(uuid.NewUUID())
 	disks.DiskBytes, disks.Disks = 0, []backend.Disk{{Name: "data", SizeBytes: 32 << 20}}
-	c.must("Create", c.driver.Create(t.Context(), disks))
-	c.must("Start", c.driver.Start(t.Context(), disks))
-	c.until(disks, "it runs", isRunning)
+	c.runs(disks)
 	if err := c.driver.TakeSnapshot(t.Context(), c.snapshot("disks"), backend.Source{Server: disks.Identity, Memory: true}); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("of a machine without a root disk: %v", err)
 	}
-	c.deletes(disks)
+	c.remove(disks)
 }
 
 // The Pod that takes a snapshot is at the node of the machine, and one that has a failed attempt is followed by another.
@@ -238,14 +233,7 @@ func TestSnapshotFails(t *testing.T) {
 	c.setJobs(takenOf)
 	c.untilSnapshot(id, machine, "it is taken", isTaken)
 	c.deletesSnapshot(id)
-	c.deletes(machine)
-}
-
-func (c *cluster) deletes(machine backend.Machine) {
-	c.Helper()
-	harness.Eventually(c, "the machine is deleted", func() bool {
-		return c.driver.Delete(c.Context(), machine.Identity, backend.DeleteOptions{}) == nil
-	})
+	c.remove(machine)
 }
 
 // A machine that ends or starts meanwhile is copied again, at another place; one that has grown gets a larger volume.
@@ -289,7 +277,7 @@ func TestSnapshotBeginsAgain(t *testing.T) {
 		t.Errorf("the volume has %v, %v", after.Spec.Resources.Requests, err)
 	}
 	c.deletesSnapshot(id)
-	c.deletes(machine)
+	c.remove(machine)
 }
 
 // The deletion of a machine ends an attempt to take a snapshot of it, whose Pod would keep its claims, and keeps a snapshot that is complete.
@@ -307,7 +295,7 @@ func TestMachineDeletedDuringASnapshot(t *testing.T) {
 				return err == nil && state.Progress == "the disks are copied"
 			})
 		}
-		c.deletes(machine)
+		c.remove(machine)
 		if c.takePod(id) != nil {
 			t.Error("its Pod is left over")
 		}
@@ -336,7 +324,7 @@ func TestSnapshotInUseIsKept(t *testing.T) {
 	}
 	c.setJobs(func(*launcher.Job) *launcher.JobResult { return &launcher.JobResult{Error: "it has failed"} })
 	c.deletesSnapshot(id)
-	c.deletes(machine)
+	c.remove(machine)
 }
 
 func TestDescribeSnapshot(t *testing.T) {
