@@ -36,23 +36,6 @@ type access struct {
 	dirs Dirs
 	// monitor returns the connection to QEMU; nil while there is no guest.
 	monitor func() *qmp.Client
-
-	mu sync.Mutex
-	// progress is how far the import of the image is.
-	progress string
-}
-
-func (a *access) setProgress(progress string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.progress = progress
-}
-
-func (a *access) serveProgress(w http.ResponseWriter, _ *http.Request) {
-	a.mu.Lock()
-	progress := a.progress
-	a.mu.Unlock()
-	_, _ = io.WriteString(w, progress) // the manager may be gone
 }
 
 // register adds the paths of the manager.
@@ -60,7 +43,6 @@ func (a *access) register(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+ConsolePath, a.guard(a.console))
 	mux.HandleFunc("POST "+ScreenPath, a.guard(a.screen))
 	mux.HandleFunc("POST "+ScreenshotPath, a.guard(a.screenshot))
-	mux.HandleFunc("POST "+ProgressPath, a.guard(a.serveProgress))
 }
 
 // guard rejects requests that are not from the manager.

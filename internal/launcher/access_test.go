@@ -105,9 +105,7 @@ func TestAccess(t *testing.T) {
 // A machine that is paused goes on when it is resumed, and ends at once when it is stopped: it cannot power off.
 func TestLongPause(t *testing.T) {
 	m := newMachine(t)
-	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	m.token()
 	m.run()
 	m.awaitReady()
 	client := manager()

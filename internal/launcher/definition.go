@@ -42,8 +42,6 @@ const (
 	SleepPath = "/sleep"
 	// PowerOffPath is the path at which it says that its Pod is about to be deleted to power the machine off, and not to move it.
 	PowerOffPath = "/power-off"
-	// ProgressPath is the path at which it learns how far the import of the image is. The response is empty if there is nothing to tell.
-	ProgressPath = "/progress"
 	// GuestPath is the path at which it learns of the guest. The response is a Guest in JSON.
 	GuestPath = "/guest"
 	// ScreenPath is the path at which it connects to the display in the same way.
@@ -186,6 +184,8 @@ const (
 
 // Guest is what the launcher knows of the guest.
 type Guest struct {
+	// Progress is how far the import of its image is; empty without one.
+	Progress string `json:"progress,omitempty"`
 	// MinimumMemory is the memory that it needs to boot, in bytes; 0 if that is not known.
 	MinimumMemory int64 `json:"minimumMemory,omitempty"`
 	// Halted is why it does not run although the manager has not halted it, and what to do.

@@ -43,8 +43,8 @@ func mountSmall(t *testing.T, dir, size string) {
 	})
 }
 
-// halted returns why the guest does not run, according to the launcher.
-func (m *machine) halted() string {
+// guest returns what the launcher says about the guest.
+func (m *machine) guest() Guest {
 	m.Helper()
 	client := manager()
 	defer client.CloseIdleConnections() // there may be few of them
@@ -54,7 +54,7 @@ func (m *machine) halted() string {
 	if err := json.NewDecoder(response.Body).Decode(&guest); err != nil || response.StatusCode != http.StatusOK {
 		m.Fatalf("%s: %s, %v", GuestPath, response.Status, err)
 	}
-	return guest.Halted
+	return guest
 }
 
 // isReady reports what a probe finds.
@@ -111,7 +111,7 @@ func TestLongFullVolume(t *testing.T) {
 	m.awaitReady()
 	filler := filepath.Join(data, "filler")
 	fillUp(t, filler)
-	isHalted := func() bool { return strings.Contains(m.halted(), "the volume of the data disk is full") }
+	isHalted := func() bool { return strings.Contains(m.guest().Halted, "the volume of the data disk is full") }
 	m.types("dd if=/dev/zero of=/dev/vdc bs=1M count=20 conv=fsync; echo first-$((40+2))")
 	harness.Eventually(t, "the guest is halted", isHalted)
 	if m.isReady() {
@@ -121,7 +121,7 @@ func TestLongFullVolume(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.shows(regexp.MustCompile("first-42"))
-	harness.Eventually(t, "it is not halted any more", func() bool { return m.halted() == "" })
+	harness.Eventually(t, "it is not halted any more", func() bool { return m.guest().Halted == "" })
 	m.awaitReady()
 
 	fillUp(t, filler)
@@ -155,7 +155,7 @@ func TestLongQEMUDoesNotAnswer(t *testing.T) {
 	pid := m.qemu()
 	signals.Send(t, pid, syscall.SIGSTOP)
 	harness.Eventually(t, "it is not ready", func() bool { return !m.isReady() })
-	if got := m.halted(); got != notAnswering {
+	if got := m.guest().Halted; got != notAnswering {
 		t.Errorf("it is halted because of %q", got)
 	}
 	signals.Send(t, pid, syscall.SIGCONT)

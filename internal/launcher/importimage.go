@@ -122,7 +122,7 @@ func sizeIn(image, format string) (int64, error) {
 
 // tell reports the progress to the manager and in the log.
 func (l *launcher) tell(progress string) {
-	l.access.setProgress(progress)
+	l.ready.setProgress(progress)
 	_, _ = fmt.Fprintln(l.messages, progress) // a message only
 }
 

@@ -64,20 +64,18 @@ func digest(content string) string {
 func TestImageFromAddress(t *testing.T) {
 	m := newMachine(t)
 	s := newImageServer(t, strings.Repeat("an image ", 1<<20/9)+strings.Repeat("x", 512-(1<<20/9*9)%512))
-	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte("token"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	m.token()
 	m.definition.ImageURL, m.definition.ImageSHA256, m.definition.ImageFormat = s.URL+"/image", digest(s.content), "raw"
 	m.definition.DiskBytes, m.definition.NoAgent = 64<<20, true
 	m.run()
-	harness.Eventually(t, "the progress is half", func() bool { return strings.Contains(m.progress(), "50 % of 1 MiB") })
+	harness.Eventually(t, "the progress is half", func() bool { return strings.Contains(m.asks(GuestPath), "50 % of 1 MiB") })
 	close(s.next)
 	if ended := m.awaitEnd(); ended.Cause != CauseStartFailed || !strings.Contains(ended.Message, "import the image "+s.URL) {
 		t.Errorf("the first run ended as %+v", ended)
 	}
 	m.run()
 	m.awaitReady()
-	if left := m.progress(); left != "" {
+	if left := m.guest().Progress; left != "" {
 		t.Errorf("it runs, and its progress is %q", left)
 	}
 	if len(s.ranges) != 2 || s.ranges[1] == "" {
@@ -97,29 +95,6 @@ func TestImageFromAddress(t *testing.T) {
 	if _, err := os.Stat(downloadOf(root)); err == nil {
 		t.Error("the download is kept")
 	}
-}
-
-// progress returns the progress of the import as the manager gets it.
-func (m *machine) progress() string {
-	m.Helper()
-	request, err := http.NewRequest(http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d%s", m.definition.ReadyPort, ProgressPath), nil)
-	if err != nil {
-		m.Fatal(err)
-	}
-	request.Header.Set("Authorization", "Bearer token")
-	transport := &http.Transport{Protocols: new(http.Protocols)}
-	transport.Protocols.SetUnencryptedHTTP2(true)
-	defer transport.CloseIdleConnections()
-	response, err := (&http.Client{Transport: transport}).Do(request)
-	if err != nil {
-		return err.Error()
-	}
-	defer func() { _ = response.Body.Close() }()
-	raw, err := io.ReadAll(response.Body)
-	if err != nil {
-		return err.Error()
-	}
-	return string(raw)
 }
 
 func TestImportFails(t *testing.T) {
@@ -143,7 +118,7 @@ func TestImportFails(t *testing.T) {
 			m := newMachine(t)
 			s := newImageServer(t, test.content)
 			s.ranges = []string{""} // no response breaks off
-			l := &launcher{dirs: m.dirs, definition: m.definition, access: &access{}, messages: io.Discard}
+			l := &launcher{dirs: m.dirs, definition: m.definition, ready: newReadiness(), messages: io.Discard}
 			l.definition.ImageURL, l.definition.ImageSHA256, l.definition.DiskBytes = s.URL+test.path, test.digest, 8<<20
 			err := l.makeDisks(t.Context())
 			if err == nil || !strings.Contains(err.Error(), test.want) {
@@ -182,7 +157,7 @@ func TestImportGoesOn(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			l := &launcher{dirs: m.dirs, definition: m.definition, access: &access{}, messages: io.Discard}
+			l := &launcher{dirs: m.dirs, definition: m.definition, ready: newReadiness(), messages: io.Discard}
 			l.definition.ImageURL, l.definition.ImageSHA256, l.definition.ImageFormat, l.definition.DiskBytes = s.URL+"/image", digest(content), "raw", 8<<20
 			err := l.makeDisks(t.Context())
 			if err != nil { // another image is removed, and downloaded by the next attempt

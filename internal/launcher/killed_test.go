@@ -97,7 +97,7 @@ func (m *machine) runKilled(at string, sleep bool) (steps []string) {
 	p := m.begin(helper{Definition: m.definition, Dirs: m.dirs, Step: at})
 	p.awaitReady()
 	if sleep {
-		m.requestSleep()
+		m.asks(SleepPath)
 	} else {
 		p.kill() // it has woken
 	}

@@ -86,7 +86,7 @@ func newLauncher(definition Definition, dirs Dirs, console *os.File, messages io
 func (l *launcher) serve(ctx context.Context) (ended Ended) {
 	defer func() { ended.Message = ending(ended.Message) }()
 	if l.definition.ImageURL != "" {
-		l.access.setProgress("its disk is being prepared") // until prepare has ended
+		l.ready.setProgress("its disk is being prepared") // until prepare has ended
 	}
 	listener, err := net.Listen("tcp", ":"+strconv.Itoa(int(l.definition.ReadyPort)))
 	if err != nil {
@@ -114,7 +114,7 @@ func (l *launcher) serve(ctx context.Context) (ended Ended) {
 		}
 	}()
 	config, err := l.prepare(ctx)
-	l.access.setProgress("")
+	l.ready.setProgress("")
 	if err != nil {
 		if ctx.Err() != nil {
 			return Ended{Cause: CauseHost, Message: "it was stopped before it started"}

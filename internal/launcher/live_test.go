@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,9 +31,7 @@ func TestLongLiveChanges(t *testing.T) { testLiveChanges(t, true) }
 func testLiveChanges(t *testing.T, sees bool) {
 	t.Helper()
 	m := newMachine(t)
-	if err := os.WriteFile(filepath.Join(m.dirs.Seed, TokenFile), []byte(token), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	m.token()
 	m.definition.DiskBytes = 64 << 20
 	m.run()
 	m.awaitReady()

@@ -50,6 +50,13 @@ func (r *readiness) setMinimumMemory(bytes int64) {
 	r.guest.MinimumMemory = bytes
 }
 
+// setProgress sets how far the import of the image is; empty means that there is nothing to tell.
+func (r *readiness) setProgress(progress string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.guest.Progress = progress
+}
+
 // tell returns what the manager learns of the guest.
 func (r *readiness) tell() Guest {
 	r.mu.Lock()

@@ -44,7 +44,7 @@ func (m *machine) token() {
 // sleeps puts the machine to sleep.
 func (m *machine) sleeps() Ended {
 	m.Helper()
-	m.requestSleep()
+	m.asks(SleepPath)
 	ended := m.awaitEnd()
 	if ended.Cause != CauseAsleep || ended.SavedBytes == 0 {
 		m.Fatalf("it fell asleep as %+v", ended)
@@ -52,17 +52,19 @@ func (m *machine) sleeps() Ended {
 	return ended
 }
 
-// requestSleep asks the launcher to put the machine to sleep, and returns why it cannot.
-func (m *machine) requestSleep() (refused string) {
+// asks returns the response of the launcher to the manager; empty if it has ended or not begun.
+func (m *machine) asks(path string) string {
 	m.Helper()
-	request, err := http.NewRequestWithContext(m.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d%s", m.definition.ReadyPort, SleepPath), nil)
+	request, err := http.NewRequestWithContext(m.Context(), http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d%s", m.definition.ReadyPort, path), nil)
 	if err != nil {
 		m.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := manager().Do(request)
+	client := manager()
+	defer client.CloseIdleConnections() // there may be few of them
+	response, err := client.Do(request)
 	if err != nil {
-		return "" // it has ended
+		return ""
 	}
 	defer response.Body.Close() //nolint:errcheck // it was only read
 	raw, _ := io.ReadAll(response.Body)
@@ -230,7 +232,7 @@ func TestSleepOnAFullVolume(t *testing.T) {
 			}
 			return nil
 		}
-		if refused := m.requestSleep(); !strings.Contains(refused, "has no room") || !strings.Contains(refused, "spec.resource.rootDisk") {
+		if refused := m.asks(SleepPath); !strings.Contains(refused, "has no room") || !strings.Contains(refused, "spec.resource.rootDisk") {
 			t.Errorf("%s: it does not sleep because of %q", at, refused)
 		}
 		if m.hasMemory() || m.qemu() != before {
@@ -254,7 +256,7 @@ func TestMachineWithoutDiskDoesNotSleep(t *testing.T) {
 	m.token()
 	m.run()
 	m.awaitReady()
-	if refused := m.requestSleep(); !strings.Contains(refused, "has no root disk") {
+	if refused := m.asks(SleepPath); !strings.Contains(refused, "has no root disk") {
 		t.Errorf("it does not sleep because of %q", refused)
 	}
 	m.kill()
@@ -268,7 +270,7 @@ func TestQEMUDiesDuringSleep(t *testing.T) {
 		m.run()
 		m.awaitReady()
 		atStep(t, at, func() { signals.Send(t, m.qemu(), syscall.SIGKILL) })
-		m.requestSleep()
+		m.asks(SleepPath)
 		if ended := m.awaitEnd(); ended.Cause != cause {
 			t.Errorf("killed when it was %s, it ended as %+v", at, ended)
 		}

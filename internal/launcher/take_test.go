@@ -229,7 +229,7 @@ func TestSnapshotFails(t *testing.T) {
 	hook := func(name string) {
 		switch name {
 		case "backup begun":
-			go func() { m.requestSleep(); close(asked) }()
+			go func() { m.asks(SleepPath); close(asked) }()
 			<-interrupted
 		case "copy interrupted":
 			close(interrupted)

@@ -35,8 +35,6 @@ type simulated struct {
 	awake   string
 	// powersOff are the Pods that are about to be deleted to power their machines off.
 	powersOff map[types.UID]bool
-	// importing is the answer about the import of an image; empty means that there is none.
-	importing string
 	// guest is the answer about all guests.
 	guest launcher.Guest
 	// changes are those of running machines: disk and bytes, or ports. An old launcher knows none.
@@ -55,18 +53,11 @@ func (s *simulated) change(do func(*simulated)) {
 	do(s)
 }
 
-// isImporting reports whether the launchers import an image, so that their Pods are not ready.
-func (s *simulated) isImporting() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.importing != ""
-}
-
-// areHindered reports whether guests are halted or silent, so that their Pods are not ready.
+// areHindered reports whether guests are halted or silent, or their images are imported, so that their Pods are not ready.
 func (s *simulated) areHindered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.guest.Halted != "" || s.guest.Silence != nil
+	return s.guest != (launcher.Guest{MinimumMemory: s.guest.MinimumMemory})
 }
 
 // serveSleep has the simulated kubelet end the Pod, as the launcher ends before it answers.
@@ -116,12 +107,6 @@ func (s *simulated) isFalling(uid types.UID) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.falling[uid]
-}
-
-func (s *simulated) answer(w http.ResponseWriter, text *string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, _ = io.WriteString(w, *text) // the driver may have been closed
 }
 
 // forward connects to the launcher of a Pod.
@@ -175,8 +160,6 @@ func (s *simulated) serve(uid types.UID, w http.ResponseWriter, r *http.Request)
 			}
 			_ = http.NewResponseController(w).Flush()
 		}
-	case r.URL.Path == launcher.ProgressPath:
-		s.answer(w, &s.importing)
 	case r.URL.Path == launcher.GuestPath:
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -235,11 +235,11 @@ func (c *cluster) sync(ctx context.Context, pod *corev1.Pod) error {
 	case pod.Status.Phase == corev1.PodPending:
 		pod.Status.Phase, pod.Status.PodIPs = corev1.PodRunning, []corev1.PodIP{{IP: "10.0.0.1"}}
 		pod.Status.PodIP = "10.0.0.1"
-		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: readiness(!c.launchers.isImporting()), LastTransitionTime: pod.CreationTimestamp}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: readiness(!c.launchers.areHindered()), LastTransitionTime: pod.CreationTimestamp}}
 		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}}
 		_, err := pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
 		return err
-	case pod.Status.Phase == corev1.PodRunning && pod.Status.Conditions[0].Status != readiness(!c.launchers.isImporting() && !c.launchers.areHindered()):
+	case pod.Status.Phase == corev1.PodRunning && pod.Status.Conditions[0].Status != readiness(!c.launchers.areHindered()):
 		ready := readiness(pod.Status.Conditions[0].Status == corev1.ConditionFalse)
 		// Times have no fractions of a second.
 		pod.Status.Conditions[0] = corev1.PodCondition{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.NewTime(time.Now().Add(time.Second))}

@@ -100,8 +100,6 @@ type Driver struct {
 	notifySnapshot func(backend.SnapshotIdentity)
 	// usage is the usage of each run.
 	usage map[machineKey]*measured
-	// imports has the progress of imports by the UIDs of the Pods whose launchers are or were asked for it; empty after the end.
-	imports map[types.UID]string
 	// guests has what launchers say about the guests in Pods that are not ready, by the UIDs of the Pods; empty if they were not asked.
 	guests map[types.UID]string
 	// sleeps are the last attempts to put machines to sleep.
@@ -169,7 +167,7 @@ func Open(options Options) (*Driver, error) {
 	d := &Driver{
 		namespaces: options.Namespaces, records: options.RecordNamespace, images: images{launcher: options.LauncherImage, guest: options.GuestImage},
 		processors: processors{ratio: options.CPUAllocationRatio, kvm: corev1.ResourceName(options.KVMResource), group: options.KVMGroup},
-		notify:     func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, imports: map[types.UID]string{}, guests: map[types.UID]string{}, sleeps: map[machineKey]*sleepTask{}, live: map[machineKey]*liveTask{}, fills: map[machineKey]bool{},
+		notify:     func(backend.Identity) {}, notifySnapshot: func(backend.SnapshotIdentity) {}, guests: map[types.UID]string{}, sleeps: map[machineKey]*sleepTask{}, live: map[machineKey]*liveTask{}, fills: map[machineKey]bool{},
 	}
 	var err error
 	if d.client, err = client.New(options.Config, client.Options{Scheme: scheme}); err != nil {
@@ -305,7 +303,6 @@ func (d *Driver) describe(secret *corev1.Secret, pod, filling *corev1.Pod) (back
 	if pod == nil {
 		server.Emulated = d.processors.kvm == "" // as the next run
 	}
-	d.addProgress(&server, pod)
 	d.addGuest(&server, secret, pod)
 	d.addSleep(&server)
 	if secret != nil { // any tenant can create a Pod with the labels of a machine

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,6 +19,10 @@ import (
 const (
 	// guestInterval is the interval at which the launcher of a Pod that is not ready is asked why.
 	guestInterval = 10 * time.Second
+	// importInterval is that of a launcher whose machine has an image from an address: it tells the progress of the import.
+	importInterval = 2 * time.Second
+	// maxHeard limits an answer of a launcher.
+	maxHeard = 8 << 10
 	// bootTime is how long a guest may boot before it is asked.
 	bootTime = time.Minute
 )
@@ -59,12 +64,22 @@ func (d *Driver) followGuest(id backend.Identity) {
 		return
 	}
 	d.guests[pod.UID] = ""
-	d.watches.Go(func() { d.askGuest(id, pod.UID) })
+	interval := guestInterval
+	if imports(pod) {
+		interval = importInterval
+	}
+	d.watches.Go(func() { d.askGuest(id, pod.UID, interval) })
+}
+
+// imports reports whether the launcher of a Pod may import an image.
+func imports(pod *corev1.Pod) bool {
+	definition, readable := definitionOf(pod)
+	return readable && definition.ImageURL != ""
 }
 
 // askGuest asks the launcher of a Pod until that is ready, or over.
-func (d *Driver) askGuest(id backend.Identity, uid types.UID) {
-	d.repeat(guestInterval, func() bool {
+func (d *Driver) askGuest(id backend.Identity, uid types.UID, interval time.Duration) {
+	d.repeat(interval, func() bool {
 		d.mu.Lock() // so that followGuest begins again if it is not ready from now on
 		pod := d.notReady(id)
 		if pod == nil || pod.UID != uid {
@@ -73,14 +88,47 @@ func (d *Driver) askGuest(id backend.Identity, uid types.UID) {
 			return false
 		}
 		d.mu.Unlock()
-		if startedAt := machineStatus(pod).State.Running.StartedAt.Time; agentOf(pod, startedAt) == backend.AgentLost || time.Since(startedAt) > bootTime {
-			_, _ = d.askOnce(id, uid, launcher.GuestPath, d.guests) // it is asked again
+		if startedAt := machineStatus(pod).State.Running.StartedAt.Time; imports(pod) || agentOf(pod, startedAt) == backend.AgentLost || time.Since(startedAt) > bootTime {
+			d.askOnce(id, uid)
 		}
 		return true
 	})
 }
 
-// addGuest adds what hinders the guest of a server, as far as its launcher says so.
+// askOnce asks the launcher of a Pod, and notifies the controller of an answer that is not the one before. guests has the Pod until nobody
+// wants its answer any more.
+func (d *Driver) askOnce(id backend.Identity, uid types.UID) {
+	answer, err := d.hear(d.running, id, launcher.GuestPath)
+	if err != nil {
+		return // it is asked again
+	}
+	d.mu.Lock()
+	before, isWanted := d.guests[uid]
+	if isWanted {
+		d.guests[uid] = answer
+	}
+	d.mu.Unlock()
+	if isWanted && answer != before {
+		d.notifyChange(id)
+	}
+}
+
+// hear returns what the launcher of a machine answers at a path.
+func (d *Driver) hear(ctx context.Context, id backend.Identity, path string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, tunnelTimeout)
+	defer cancel()
+	conn, err := d.connect(ctx, id, "the launcher", path)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close() //nolint:errcheck // it was only read
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	raw, err := io.ReadAll(io.LimitReader(conn, maxHeard))
+	return string(raw), err
+}
+
+// addGuest adds what hinders the guest of a server, and the progress of an import, as far as its launcher says so.
 func (d *Driver) addGuest(server *backend.Server, secret *corev1.Secret, pod *corev1.Pod) {
 	if server.State != backend.StateRunning || server.Task != backend.TaskNone || !mayBeHindered(secret, pod) {
 		return
@@ -90,9 +138,12 @@ func (d *Driver) addGuest(server *backend.Server, secret *corev1.Secret, pod *co
 	d.mu.Unlock()
 	var guest launcher.Guest
 	if json.Unmarshal([]byte(answer), &guest) != nil {
-		return // nothing yet, or it is of another version
+		return // nothing yet
 	}
 	server.Message = guest.Halted
+	if server.Agent == backend.AgentWaiting && guest.Progress != "" {
+		server.Progress = guest.Progress
+	}
 	if guest.Silence != nil && server.Agent != backend.AgentNone {
 		server.Silence, server.Agent = ptr.To(backend.Silence(*guest.Silence)), backend.AgentWaiting // also if it answered before a reboot
 	}

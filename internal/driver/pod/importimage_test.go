@@ -22,7 +22,7 @@ func imageFromAddress(machine *backend.Machine) {
 func TestImportProgress(t *testing.T) {
 	c := newCluster(t)
 	c.open(t)
-	c.launchers.change(func(s *simulated) { s.importing = "the image is being downloaded, 40 % of 100 MiB" })
+	c.launchers.change(func(s *simulated) { s.guest.Progress = "the image is being downloaded, 40 % of 100 MiB" })
 	machine := c.machine(uuid.NewUUID())
 	imageFromAddress(&machine)
 	c.must("Create", c.driver.Create(t.Context(), machine))
@@ -35,12 +35,12 @@ func TestImportProgress(t *testing.T) {
 	c.until(machine, "its progress is 40 %", tells("40 %"))
 	c.open(t)
 	c.until(machine, "the next manager finds the progress", tells("40 %"))
-	c.launchers.change(func(s *simulated) { s.importing = "the image is being converted" })
+	c.launchers.change(func(s *simulated) { s.guest.Progress = "the image is being converted" })
 	c.until(machine, "it has a later progress", tells("converted"))
-	c.launchers.change(func(s *simulated) { s.importing = "" })
+	c.launchers.change(func(s *simulated) { s.guest.Progress = "" })
 	c.until(machine, "it runs", func(s backend.Server) bool { return isRunning(s) && s.Agent == backend.AgentNone && s.Progress == "" })
 	c.stop(machine)
-	c.launchers.change(func(s *simulated) { s.importing = "the image is being downloaded, 60 % of 100 MiB" })
+	c.launchers.change(func(s *simulated) { s.guest.Progress = "the image is being downloaded, 60 % of 100 MiB" })
 	c.must("Start", c.driver.Start(t.Context(), machine))
 	c.until(machine, "its progress is 60 %", tells("60 %"))
 	c.must("Stop", c.driver.Stop(t.Context(), machine.Identity, 0))
@@ -49,7 +49,7 @@ func TestImportProgress(t *testing.T) {
 	harness.Eventually(t, "no launcher is asked", func() bool {
 		c.driver.mu.Lock()
 		defer c.driver.mu.Unlock()
-		return len(c.driver.imports) == 0
+		return len(c.driver.guests) == 0
 	})
 }
 
@@ -68,21 +68,6 @@ func TestPodOfAnAddress(t *testing.T) {
 	definition, _ := definitionOf(pod)
 	if definition.ImageURL != machine.Image.URL || definition.ImageSHA256 != machine.Image.Sha256 || !definition.NoAgent || definition.Image || !definition.OwnSystem() {
 		t.Errorf("the definition %+v", definition)
-	}
-	for name, test := range map[string]struct {
-		change func(*corev1.Pod)
-		want   bool
-	}{
-		"not begun":  {func(*corev1.Pod) {}, false},
-		"running":    {func(p *corev1.Pod) { run(p, corev1.ConditionFalse) }, true},
-		"ready":      {func(p *corev1.Pod) { run(p, corev1.ConditionTrue) }, false},
-		"is stopped": {func(p *corev1.Pod) { run(p, corev1.ConditionFalse); p.DeletionTimestamp = ptr.To(metav1.Now()) }, false},
-	} {
-		changed := pod.DeepCopy()
-		test.change(changed)
-		if got := imports(changed); got != test.want {
-			t.Errorf("%s: %t", name, got)
-		}
 	}
 }
 

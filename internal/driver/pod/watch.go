@@ -91,8 +91,7 @@ func (d *Driver) notifyObject(object any) {
 	if id.UID == "" {
 		return
 	}
-	if pod, ok := object.(*corev1.Pod); ok {
-		d.followImport(pod)
+	if _, isPod := object.(*corev1.Pod); isPod {
 		d.notifySnapshotsOf(id)
 	}
 	notify(id)
