@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -119,18 +121,40 @@ func (f *scripts) start(ctx context.Context, s *harness.Sample) error {
 		}
 		f.running = append(f.running, script)
 	}
-	return s.AtOnce(ctx, "ready", time.Now(), func(ctx context.Context, i int) error {
+	configs := make([]*rest.Config, s.Size)
+	err = s.AtOnce(ctx, "ready", time.Now(), func(ctx context.Context, i int) error {
 		if err := f.running[i].Start(); err != nil {
 			return err
 		}
 		config := rest.CopyConfig(f.config)
 		config.Host = fmt.Sprintf("https://127.0.0.1:%d", ports[i])
+		configs[i] = config
 		if err := awaitReady(ctx, config); err != nil {
 			log, _ := os.ReadFile(filepath.Join(f.running[i].Dir, apiServer+".log")) // there may be none
 			return fmt.Errorf("%w; the end of its log is\n%s", err, log[max(0, len(log)-4<<10):])
 		}
 		return f.running[i].Go()
 	})
+	for _, config := range configs {
+		if err == nil {
+			err = allowKwok(ctx, config)
+		}
+	}
+	return err
+}
+
+// allowKwok gives kwok its permissions, without which it ends after a while.
+func allowKwok(ctx context.Context, config *rest.Config) error {
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	_, err = c.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "kwok"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:kwok-controller"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+	}, metav1.CreateOptions{})
+	return err
 }
 
 func (f *scripts) pids(ctx context.Context) (pids []int, err error) {
