@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,9 +39,6 @@ func (b *bench) newHosted(ctx context.Context, program string) (h *hostedCluster
 	if err != nil {
 		return nil, err
 	}
-	if kube, err = filepath.EvalSymlinks(kube); err != nil {
-		return nil, err
-	}
 	said, err := harness.Output(ctx, kube, "version")
 	if err != nil {
 		return nil, err
@@ -48,7 +46,10 @@ func (b *bench) newHosted(ctx context.Context, program string) (h *hostedCluster
 	version, _, _ := strings.Cut(strings.TrimPrefix(said, "kubernetes "), ",") // kubernetes v1.2.3, etcd ...
 	folder, config := filepath.Join(b.base, "image"), filepath.Join(b.base, "keelson.yaml")
 	content := fmt.Sprintf("apiVersion: config.keelson.dev/v1alpha1\nkind: KeelsonConfiguration\nclusters:\n  hostedImages: {%s: %q}\n", version, image)
-	if err := errors.Join(os.WriteFile(config, []byte(content), 0o600), os.Mkdir(folder, 0o700), os.Symlink(kube, filepath.Join(folder, "keelson-kube"))); err != nil {
+	if err := errors.Join(os.WriteFile(config, []byte(content), 0o600), os.Mkdir(folder, 0o700)); err != nil {
+		return nil, err
+	}
+	if _, err := harness.Output(ctx, "cp", "--dereference", kube, filepath.Join(folder, "keelson-kube")); err != nil {
 		return nil, err
 	}
 	for _, command := range [][]string{
@@ -76,11 +77,11 @@ func (h *hostedClusters) start(ctx context.Context, s *harness.Sample) error {
 		return err
 	}
 	for i := range s.Size {
-		kubeconfig, err := harness.Output(ctx, h.host.Keelson, "cluster", "kubeconfig", objectName(i), "--kubeconfig", h.host.Kubeconfig)
+		kubeconfig, err := exec.CommandContext(ctx, h.host.Keelson, "cluster", "kubeconfig", objectName(i), "--kubeconfig", h.host.Kubeconfig).Output()
 		if err != nil {
 			return err
 		}
-		config, err := clientcmd.RESTConfigFromKubeConfig([]byte(kubeconfig))
+		config, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
 		if err != nil {
 			return err
 		}
