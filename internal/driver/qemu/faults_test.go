@@ -1,7 +1,6 @@
 package qemu
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -123,17 +122,6 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 	w.remove()
 }
 
-func TestUnreadableDefinition(t *testing.T) {
-	w := newFixture(t)
-	machine := w.firmware()
-	w.run(machine)
-	w.do(w.driver.Close())
-	w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(uid), definitionFile), []byte("{"), 0o600))
-	w.driver = nil
-	w.open()
-	w.remove()
-}
-
 // QEMU runs without a readable record: a deletion still ends it.
 func TestUnreadableProcessRecord(t *testing.T) {
 	w := newFixture(t)
@@ -188,47 +176,4 @@ func TestFailedStart(t *testing.T) {
 		t.Errorf("ended with %+v", server.Ended)
 	}
 	w.remove()
-}
-
-func TestStopAll(t *testing.T) {
-	w := newFixture(t)
-	w.run(w.firmware())
-	failed := w.firmware()
-	failed.UID, failed.Name = "0b5b4d8e-0000-4000-8000-0000000000ff", "failed"
-	// idle returns the machine once it has no task; nil before.
-	idle := func() *backend.Server {
-		t.Helper()
-		server, err := w.driver.Observe(t.Context(), failed.Identity)
-		w.do(err)
-		if server.Task != backend.TaskNone {
-			return nil
-		}
-		return &server
-	}
-	w.do(w.driver.Create(t.Context(), failed))
-	harness.Eventually(t, "it is created", func() bool { return idle() != nil })
-	w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(failed.UID), diskFile), []byte("no disk"), 0o600))
-	w.do(w.driver.Start(t.Context(), failed))
-	harness.Eventually(t, "it fails to start", func() bool {
-		server := idle()
-		return server != nil && server.Ended != nil && server.Task == backend.TaskNone && server.Ended.Cause == backend.CauseStartFailed
-	})
-	w.do(w.driver.Close())
-	w.driver = nil
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	w.do(StopAll(ctx, w.options.StateDir, StopOptions{}))
-	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
-		t.Errorf("after StopAll processes are %v, %v", pids, err)
-	}
-	w.open()
-	if server := w.server(); server.Ended == nil || server.Ended.Cause != backend.CauseRequested {
-		t.Errorf("the next manager observes %+v", server)
-	}
-	if server := idle(); server == nil || server.Ended == nil || server.Ended.Cause != backend.CauseStartFailed {
-		t.Errorf("a machine that was off before is %+v", server)
-	}
-	w.delete(failed)
-	w.remove()
-	w.do(StopAll(ctx, filepath.Join(w.options.StateDir, "nothing"), StopOptions{}))
 }

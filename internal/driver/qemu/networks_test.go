@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -530,47 +529,4 @@ func TestAddressesLast(t *testing.T) {
 		t.Errorf("the address changed from %v to %v", first, again)
 	}
 	w.remove()
-}
-
-// Many machines of a namespace come and go.
-func TestLongNetworkOfManyMachines(t *testing.T) {
-	w := newFixture(t)
-	const count = 10
-	seen := map[string]types.UID{}
-	var machines []backend.Machine
-	for i := range count {
-		machine := w.firmware()
-		machine.Identity = backend.Identity{UID: uuid.NewUUID(), Namespace: "default", Name: fmt.Sprintf("vm-%d", i), Cluster: "cluster"}
-		machines = append(machines, machine)
-		w.do(w.driver.Create(t.Context(), machine))
-	}
-	for _, machine := range machines {
-		g := &testGuest{w, machine}
-		harness.Eventually(t, "it is created", func() bool { s := g.server(); return is(backend.StateStopped)(&s) })
-		if other, found := seen[g.address()]; found {
-			t.Errorf("%s and %s have the address %s", machine.UID, other, g.address())
-		}
-		seen[g.address()] = machine.UID
-		w.do(w.driver.Start(t.Context(), machine))
-	}
-	harness.Eventually(t, "all are connected", func() bool {
-		networks, err := w.driver.Networks(t.Context())
-		w.do(err)
-		connected := 0
-		for _, network := range networks {
-			for _, machine := range network.Machines {
-				if machine.Connected {
-					connected++
-				}
-			}
-		}
-		return connected == count
-	})
-	for _, machine := range machines {
-		w.delete(machine)
-	}
-	for _, machine := range machines {
-		(&testGuest{w, machine}).remove()
-	}
-	w.expectClean()
 }

@@ -188,17 +188,6 @@ func counter(text string) int {
 	return n
 }
 
-// Machines that are made of a snapshot with memory go on from its moment at once, beside the machine that it was taken of, and each as
-// itself: none has the name, the addresses, the keys or the random numbers of another one. They have their disks.
-func TestForksWithMemory(t *testing.T) {
-	w := newFixture(t)
-	guests, id := testForksWithMemory(w)
-	for _, g := range guests {
-		g.remove()
-	}
-	w.deleteSnapshot(id)
-}
-
 // testForksWithMemory returns the guest of the machine that a snapshot with memory was taken of, and those of two forks of it, which run.
 func testForksWithMemory(w *fixture) (guests []*testGuest, id backend.SnapshotIdentity) {
 	const number = 2
@@ -280,7 +269,9 @@ func testForksWithMemory(w *fixture) (guests []*testGuest, id backend.SnapshotId
 	return guests, id
 }
 
-// Later, a fork boots as any machine.
+// Machines that are made of a snapshot with memory go on from its moment at once, beside the machine that it was taken of, and each as
+// itself: none has the name, the addresses, the keys or the random numbers of another one. They have their disks. Later, they boot as any
+// machine.
 func TestLongForksWithMemory(t *testing.T) {
 	w := newFixture(t)
 	guests, id := testForksWithMemory(w)

@@ -1,6 +1,7 @@
 package qemu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/savedmemory"
@@ -40,10 +42,20 @@ func TestShutdownPutsMachinesToSleep(t *testing.T) {
 	w := newFixture(t)
 	machine := w.sleeper()
 	w.run(machine)
+	failed := &testGuest{w, w.firmware()}
+	failed.machine.UID, failed.machine.Name = uuid.NewUUID(), "failed"
+	w.create(failed.machine)
+	m, err := w.driver.find(failed.machine.Identity)
+	w.do(err)
+	m.recordFailure(backend.TaskStart, errors.New("no disk"))
 	began := time.Now()
 	if server := w.shutDown(StopOptions{SleepTimeout: time.Minute}); server.State != backend.StateAsleep || server.Ended != nil && server.Ended.Cause != backend.CauseRequested {
 		t.Errorf("after the shutdown the machine is %+v", server)
 	}
+	if ended := failed.server().Ended; ended == nil || ended.Cause != backend.CauseStartFailed {
+		t.Errorf("a machine that was off before ended with %+v", ended)
+	}
+	w.delete(failed.machine)
 	if w.wakes(machine); !w.wasWoken() {
 		t.Error("it was not woken")
 	}
@@ -53,6 +65,7 @@ func TestShutdownPutsMachinesToSleep(t *testing.T) {
 	}
 	w.expectUnsaved(began)
 	w.remove()
+	w.do(StopAll(t.Context(), filepath.Join(w.options.StateDir, "nothing"), StopOptions{}))
 }
 
 // expectUnsaved checks which machines were shut down since a time instead of being put to sleep.
