@@ -240,7 +240,7 @@ func (d *Driver) Reconfigure(ctx context.Context, machine backend.Machine) error
 	if err != nil {
 		return err
 	}
-	defer d.notifyChange(machine.Identity)
+	defer d.watcher.Notify(machine.Identity)
 	wanted := newResources(&machine)
 	if !hasResources(ctr.HostConfig, &wanted) {
 		if isOn(ctr) && wanted.Memory < ctr.HostConfig.Memory && !d.fits(ctx, machine) {

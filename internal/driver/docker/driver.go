@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 )
 
 // Name is the name of the driver.
@@ -65,9 +66,10 @@ type Driver struct {
 	// needs it exists.
 	networking *semaphore.Weighted
 
+	watcher operation.Watcher[backend.Identity]
+
 	mu       sync.Mutex
 	closed   bool
-	notify   func(backend.Identity)
 	machines map[types.UID]*machine
 }
 
@@ -87,7 +89,7 @@ func Open(options Options) (*Driver, error) {
 	if err := os.MkdirAll(options.StateDir, 0o700); err != nil {
 		return nil, errors.Join(fmt.Errorf("open the state directory: %w", err), engine.Close())
 	}
-	d := &Driver{options: options, engine: engine, processors: about.NCPU, host: host, notify: func(backend.Identity) {}, machines: map[types.UID]*machine{},
+	d := &Driver{options: options, engine: engine, processors: about.NCPU, host: host, machines: map[types.UID]*machine{},
 		networking: semaphore.NewWeighted(1)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	d.tasks.Go(d.listen)
@@ -140,19 +142,7 @@ func (d *Driver) Capabilities() backend.Capabilities {
 }
 
 // Watch implements backend.Driver.
-func (d *Driver) Watch(notify func(backend.Identity)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notify = notify
-}
-
-// notifyChange notifies the controller of a change of a machine.
-func (d *Driver) notifyChange(id backend.Identity) {
-	d.mu.Lock()
-	notify := d.notify
-	d.mu.Unlock()
-	notify(id)
-}
+func (d *Driver) Watch(notify func(backend.Identity)) { d.watcher.Watch(notify) }
 
 // machine returns the driver's state of a machine, which may be empty.
 func (d *Driver) machine(id backend.Identity) (*machine, error) {

@@ -62,7 +62,7 @@ func (d *Driver) listenOnce(connected func()) error {
 		select {
 		case message := <-stream.Messages:
 			if id := identityOf(message.Actor.Attributes); checkUID(id.UID) == nil && isChange(message.Action) {
-				d.notifyChange(id)
+				d.watcher.Notify(id)
 			}
 		case err := <-stream.Err:
 			return err
@@ -88,6 +88,6 @@ func (d *Driver) notifyAll(ids []backend.Identity) {
 	}
 	d.mu.Unlock()
 	for _, id := range ids {
-		d.notifyChange(id)
+		d.watcher.Notify(id)
 	}
 }

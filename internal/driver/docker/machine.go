@@ -43,7 +43,7 @@ func (m *machine) begin(kind backend.Task, work func(context.Context) error) err
 		return backend.ErrInProgress
 	}
 	err := m.task.Begin(m.d.ctx, &m.d.tasks, operation.Work{
-		Kind: kind, Do: work, Changed: func() { m.d.notifyChange(m.id) },
+		Kind: kind, Do: work, Changed: func() { m.d.watcher.Notify(m.id) },
 		Ended: func(err error) {
 			if err != nil {
 				m.noteFailure(kind, err)
@@ -86,7 +86,7 @@ func (m *machine) change(change func(*record)) {
 // progress sets the progress of the current task.
 func (m *machine) progress(text string) {
 	if m.task.SetProgress(text) {
-		m.d.notifyChange(m.id)
+		m.d.watcher.Notify(m.id)
 	}
 }
 

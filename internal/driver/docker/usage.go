@@ -49,7 +49,7 @@ func (d *Driver) sample() {
 		}
 		for _, id := range ids {
 			if d.measure(id) {
-				d.notifyChange(id)
+				d.watcher.Notify(id)
 			}
 		}
 	}

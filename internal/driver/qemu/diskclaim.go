@@ -210,7 +210,7 @@ func (m *machine) growVirtualDisk(ctx context.Context, v *virtualDisk) error {
 	usage, err := measureDisk(v.path())
 	if size := v.definition().SizeBytes; err == nil && size > usage.VirtualBytes {
 		err = m.d.growFile(ctx, v.path(), m.user(), size)
-		m.d.notifyDiskController(v)
+		m.d.diskWatcher.Notify(v.id)
 	}
 	return err
 }

@@ -20,11 +20,7 @@ import (
 const virtualDiskSizeField = "spec.size"
 
 // WatchDisks implements backend.DiskStore.
-func (d *Driver) WatchDisks(notify func(backend.DiskIdentity)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notifyDiskChange = notify
-}
+func (d *Driver) WatchDisks(notify func(backend.DiskIdentity)) { d.diskWatcher.Watch(notify) }
 
 // ObserveDisk implements backend.DiskStore.
 func (d *Driver) ObserveDisk(_ context.Context, id backend.DiskIdentity) (backend.DiskState, error) {
@@ -225,7 +221,7 @@ func (v *virtualDisk) grow(ctx context.Context) error {
 // progress reports the progress of the work.
 func (v *virtualDisk) progress(text string) {
 	if v.work.SetProgress(text) {
-		v.d.notifyDiskController(v)
+		v.d.diskWatcher.Notify(v.id)
 	}
 }
 

@@ -287,7 +287,7 @@ func (p *diskPass) addVirtual(ctx context.Context, disk backend.Disk) {
 	err = growPlugged(calling, p.conn, p.plugged, disk.Name, size)
 	if err == nil && known && size > now {
 		step("virtual disk grown in QEMU")
-		p.m.d.notifyDiskController(v)
+		p.m.d.diskWatcher.Notify(v.id)
 	}
 	if err == nil {
 		err = p.m.plugDisk(calling, p.conn, p.plugged, disk.Name)

@@ -25,6 +25,7 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
+	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/network"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -160,29 +161,29 @@ type Driver struct {
 	// starting limits concurrent starts.
 	starting chan struct{}
 
+	// The watchers call the functions of the controllers.
+	watcher         operation.Watcher[backend.Identity]
+	imageWatcher    operation.Watcher[string]
+	diskWatcher     operation.Watcher[backend.DiskIdentity]
+	snapshotWatcher operation.Watcher[backend.SnapshotIdentity]
+
 	mu       sync.Mutex
 	closed   bool
-	notify   func(backend.Identity)
 	machines map[types.UID]*machine
 	// imports are the images of VirtualMachineImages, by UID.
-	imports     map[types.UID]*importedImage
-	notifyImage func(name string)
+	imports map[types.UID]*importedImage
 	// disks are the disks of VirtualDisks, by UID.
-	disks            map[types.UID]*virtualDisk
-	notifyDiskChange func(backend.DiskIdentity)
+	disks map[types.UID]*virtualDisk
 	// snapshots are the snapshots of VirtualMachineSnapshots, by UID.
-	snapshots            map[types.UID]*machineSnapshot
-	notifySnapshotChange func(backend.SnapshotIdentity)
+	snapshots map[types.UID]*machineSnapshot
 }
 
 // Open locks the state directory and attaches to the machines in it. The error is a
 // backend.ErrMissing if QEMU is not installed.
 func Open(options Options) (*Driver, error) {
 	d := &Driver{
-		options: options, machines: map[types.UID]*machine{}, notify: func(backend.Identity) {},
-		imports: map[types.UID]*importedImage{}, notifyImage: func(string) {},
-		disks: map[types.UID]*virtualDisk{}, notifyDiskChange: func(backend.DiskIdentity) {},
-		snapshots: map[types.UID]*machineSnapshot{}, notifySnapshotChange: func(backend.SnapshotIdentity) {},
+		options: options, machines: map[types.UID]*machine{}, imports: map[types.UID]*importedImage{},
+		disks: map[types.UID]*virtualDisk{}, snapshots: map[types.UID]*machineSnapshot{},
 	}
 	var err error
 	if d.binary, err = find(options.Binary, Program(), "qemu-system-x86"); err != nil {
@@ -296,19 +297,7 @@ func (d *Driver) Capabilities() backend.Capabilities {
 }
 
 // Watch implements backend.Driver.
-func (d *Driver) Watch(notify func(backend.Identity)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notify = notify
-}
-
-// notifyChange notifies the controller of a change of a machine.
-func (d *Driver) notifyChange(id backend.Identity) {
-	d.mu.Lock()
-	notify := d.notify
-	d.mu.Unlock()
-	notify(id)
-}
+func (d *Driver) Watch(notify func(backend.Identity)) { d.watcher.Watch(notify) }
 
 // find returns an existing machine.
 func (d *Driver) find(id backend.Identity) (*machine, error) {

@@ -25,11 +25,7 @@ type importedImage struct {
 }
 
 // WatchImages implements backend.ImageStore.
-func (d *Driver) WatchImages(notify func(name string)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notifyImage = notify
-}
+func (d *Driver) WatchImages(notify func(name string)) { d.imageWatcher.Watch(notify) }
 
 // ObserveImage implements backend.ImageStore.
 func (d *Driver) ObserveImage(_ context.Context, id backend.ImageIdentity) (backend.ImageState, error) {
@@ -72,7 +68,7 @@ func (d *Driver) ImportImage(_ context.Context, id backend.ImageIdentity, source
 	image := &importedImage{source: source}
 	d.imports[id.UID] = image
 	return image.work.Begin(d.ctx, &d.tasks, operation.Work{
-		Kind: backend.TaskCreate, Changed: func() { d.notifyImageChange(id) },
+		Kind: backend.TaskCreate, Changed: func() { d.imageWatcher.Notify(id.Name) },
 		Do: func(ctx context.Context) error { return d.importImage(ctx, id, image) },
 	})
 }
@@ -81,7 +77,7 @@ func (d *Driver) ImportImage(_ context.Context, id backend.ImageIdentity, source
 func (d *Driver) importImage(ctx context.Context, id backend.ImageIdentity, image *importedImage) error {
 	base, err := d.resolveImage(ctx, "", backend.NewImage(id.Name, image.source), func(progress string) {
 		if image.work.SetProgress(progress) {
-			d.notifyImageChange(id)
+			d.imageWatcher.Notify(id.Name)
 		}
 	})
 	if err != nil {
@@ -105,14 +101,6 @@ func (d *Driver) importImage(ctx context.Context, id backend.ImageIdentity, imag
 	image.path = base.Path
 	image.state = backend.ImageState{Ready: true, Format: base.Format, AllocatedBytes: allocated, VirtualBytes: info.VirtualSize}
 	return nil
-}
-
-// notifyImageChange notifies the controller of a change of an image.
-func (d *Driver) notifyImageChange(id backend.ImageIdentity) {
-	d.mu.Lock()
-	notify := d.notifyImage
-	d.mu.Unlock()
-	notify(id.Name)
 }
 
 // ReleaseImage implements backend.ImageStore. A file below virtualMachines.imageDirs is not removed.

@@ -86,7 +86,7 @@ func newMachine(d *Driver, def definition) *machine {
 }
 
 // notifyChange notifies the controller of a change of the machine.
-func (m *machine) notifyChange() { m.d.notifyChange(m.id) }
+func (m *machine) notifyChange() { m.d.watcher.Notify(m.id) }
 
 // path returns the path of a file in the folder of the machine.
 func (m *machine) path(name string) string { return filepath.Join(m.dir, name) }

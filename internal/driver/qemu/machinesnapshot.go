@@ -175,12 +175,7 @@ func (s *machineSnapshot) progress(text string) {
 }
 
 // notify notifies the controller of a change of the snapshot.
-func (s *machineSnapshot) notify() {
-	s.d.mu.Lock()
-	notify := s.d.notifySnapshotChange
-	s.d.mu.Unlock()
-	notify(s.id)
-}
+func (s *machineSnapshot) notify() { s.d.snapshotWatcher.Notify(s.id) }
 
 // begin starts an attempt to take the snapshot in the background, unless there is one or it is not wanted any more.
 func (s *machineSnapshot) begin(m *machine, memory bool) {

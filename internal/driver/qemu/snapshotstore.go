@@ -15,9 +15,7 @@ import (
 
 // WatchSnapshots implements backend.SnapshotStore.
 func (d *Driver) WatchSnapshots(notify func(backend.SnapshotIdentity)) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.notifySnapshotChange = notify
+	d.snapshotWatcher.Watch(notify)
 }
 
 // ObserveSnapshot implements backend.SnapshotStore.

@@ -133,16 +133,8 @@ func (d *Driver) allDisks() []*virtualDisk {
 
 // notifyDisk notifies the controller of a change of a disk, and the machines that name the disk.
 func (d *Driver) notifyDisk(v *virtualDisk) {
-	d.notifyDiskController(v)
+	d.diskWatcher.Notify(v.id)
 	d.wakeMachines(v)
-}
-
-// notifyDiskController notifies the controller of a change of a disk.
-func (d *Driver) notifyDiskController(v *virtualDisk) {
-	d.mu.Lock()
-	notify := d.notifyDiskChange
-	d.mu.Unlock()
-	notify(v.id)
 }
 
 // wakeMachines lets the machines that name a disk look at it.
