@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -46,7 +45,7 @@ func (l *launcher) importImage(ctx context.Context, path string) error {
 		err = l.convert(ctx, file.Name(), path)
 	}
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("import the image %s: %w", withoutPassword(l.definition.ImageURL), err)
+		err = fmt.Errorf("import the image %s: %w", diskimage.WithoutPassword(l.definition.ImageURL), err)
 	}
 	switch {
 	case diskimage.IsWrong(err), errors.Is(err, errTooLarge):
@@ -124,13 +123,4 @@ func sizeIn(image, format string) (int64, error) {
 func (l *launcher) tell(progress string) {
 	l.ready.setProgress(progress)
 	_, _ = fmt.Fprintln(l.messages, progress) // a message only
-}
-
-// withoutPassword returns an address without its password.
-func withoutPassword(address string) string {
-	parsed, err := url.Parse(address)
-	if err != nil {
-		return "" // an unparsable address could contain a password anywhere
-	}
-	return parsed.Redacted()
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"time"
 )
@@ -170,3 +171,12 @@ func (r readerUntil) Read(p []byte) (int, error) {
 
 // IsWrong reports whether an error means that what was downloaded is useless, so that the next attempt must not resume it.
 func IsWrong(err error) bool { return errors.As(err, new(WrongDigest)) }
+
+// WithoutPassword returns an address without its password.
+func WithoutPassword(address string) string {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return "" // an unparsable address could contain a password anywhere
+	}
+	return parsed.Redacted()
+}

@@ -63,10 +63,6 @@ const (
 type Options struct {
 	// StateDir is the state directory.
 	StateDir string
-	// Binary and ImageTool are the programs qemu-system-* and qemu-img: paths, or names to look up
-	// in PATH. Empty means the usual names.
-	Binary    string
-	ImageTool string
 	// Accelerator runs the processors. Empty means AccelAuto.
 	Accelerator Accelerator
 	// GuestDir is the folder with the default guest, see docs/guest.md.
@@ -105,7 +101,7 @@ type Options struct {
 	// means that they do not.
 	ServiceAddress netip.Addr
 	// Log receives messages about events that no caller waits for.
-	Log logr.Logger
+	Log logr.Logger `json:"-"`
 
 	// InstantStart is when machines start from templates. Empty means InstantAuto.
 	InstantStart InstantStart
@@ -186,10 +182,10 @@ func Open(options Options) (*Driver, error) {
 		disks: map[types.UID]*virtualDisk{}, snapshots: map[types.UID]*machineSnapshot{},
 	}
 	var err error
-	if d.binary, err = find(options.Binary, Program(), "qemu-system-x86"); err != nil {
+	if d.binary, err = find(Program(), "qemu-system-x86"); err != nil {
 		return nil, err
 	}
-	if d.imageTool, err = find(options.ImageTool, "qemu-img", "qemu-utils"); err != nil {
+	if d.imageTool, err = find("qemu-img", "qemu-utils"); err != nil {
 		return nil, err
 	}
 	if d.options.StateDir, err = filepath.Abs(options.StateDir); err != nil {

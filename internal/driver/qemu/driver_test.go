@@ -44,7 +44,7 @@ func testUID() types.UID {
 func needQEMU(t *testing.T) {
 	t.Helper()
 	for _, program := range []string{"qemu-system-" + arch(), "qemu-img"} {
-		if _, err := find("", program, ""); err != nil {
+		if _, err := find(program, ""); err != nil {
 			t.Skipf("SKIP: %v", err)
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"sync"
@@ -107,15 +106,6 @@ func (d *Driver) resolveImage(ctx context.Context, namespace string, image *v1al
 	return &qemu.Image{Path: path, Format: format}, nil
 }
 
-// withoutPassword returns an address without its password.
-func withoutPassword(address string) string {
-	parsed, err := url.Parse(address)
-	if err != nil {
-		return "" // an unparsable address could contain a password anywhere
-	}
-	return parsed.Redacted()
-}
-
 // errArrived cancels a download whose image has arrived from another source.
 var errArrived = errors.New("the image has arrived from another source")
 
@@ -167,7 +157,7 @@ func (i *images) get(ctx context.Context, namespace, address, digest string, pro
 }
 
 func failedDownload(address string, err error) error {
-	return fmt.Errorf("download the image %s: %w", withoutPassword(address), err)
+	return fmt.Errorf("download the image %s: %w", diskimage.WithoutPassword(address), err)
 }
 
 // canStart reports whether a download for a namespace may start; i.mu is held.

@@ -10,9 +10,9 @@ import (
 
 // Missing returns a backend.ErrMissing that names what is not installed; nil if nothing is missing.
 func Missing() error {
-	_, err := find("", Program(), "qemu-system-x86")
+	_, err := find(Program(), "qemu-system-x86")
 	if err == nil {
-		_, err = find("", "qemu-img", "qemu-utils")
+		_, err = find("qemu-img", "qemu-utils")
 	}
 	return err
 }
@@ -21,14 +21,11 @@ func Missing() error {
 func Program() string { return "qemu-system-" + arch() }
 
 // find returns the path of a program; pkg is its Debian package.
-func find(given, usual, pkg string) (string, error) {
-	if given == "" {
-		given = usual
-	}
-	path, err := exec.LookPath(given)
+func find(program, pkg string) (string, error) {
+	path, err := exec.LookPath(program)
 	if err != nil {
 		return "", fmt.Errorf("%w: %s is not installed: %w. On Debian and Ubuntu: apt-get install %s qemu-utils",
-			backend.ErrMissing, given, err, pkg)
+			backend.ErrMissing, program, err, pkg)
 	}
 	return path, nil
 }

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/atomicfile"
-	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -184,24 +183,13 @@ func (def *definition) unsavedSince(since time.Time) string {
 	return ended.Message
 }
 
-// stopFile has the options of the last manager that StopAll needs.
+// stopFile has the options of the last manager: QEMU has to save the memory of a machine as the next manager will load it.
 const stopFile = "stop.json"
 
-// stopOptions are those options: QEMU has to save the memory of a machine as the next manager will load it.
-type stopOptions struct {
-	Binary        string       `json:"binary,omitempty"`
-	ImageTool     string       `json:"imageTool,omitempty"`
-	Accelerator   Accelerator  `json:"accelerator,omitempty"`
-	GuestDir      string       `json:"guestDir,omitempty"`
-	ImageDirs     confine.Dirs `json:"imageDirs,omitempty"`
-	Users         UserRange    `json:"users,omitzero"`
-	MaxSavedBytes int64        `json:"maxSavedBytes,omitempty"`
-}
-
-// saveForStop writes the options that StopAll needs to the state directory. A failure is only logged: a full disk must not keep the
+// saveForStop writes the options for StopAll to the state directory. A failure is only logged: a full disk must not keep the
 // manager from its machines.
 func (o *Options) saveForStop() {
-	raw, err := json.Marshal(stopOptions{o.Binary, o.ImageTool, o.Accelerator, o.GuestDir, o.ImageDirs, o.Users, o.MaxSavedBytes})
+	raw, err := json.Marshal(o)
 	path := filepath.Join(o.StateDir, stopFile)
 	if before, readErr := os.ReadFile(path); readErr == nil && string(before) == string(raw) {
 		return
@@ -217,13 +205,11 @@ func (o *Options) saveForStop() {
 // readForStop returns the options for StopAll. If they cannot be read, all machines can be powered off
 // nevertheless.
 func readForStop(stateDir string) Options {
-	options := Options{StateDir: stateDir, Log: logr.Discard(), stopsOnly: true}
+	var options Options
 	raw, err := os.ReadFile(filepath.Join(stateDir, stopFile))
-	var last stopOptions
-	if err != nil || json.Unmarshal(raw, &last) != nil {
-		return options
+	if err != nil || json.Unmarshal(raw, &options) != nil {
+		options = Options{}
 	}
-	options.Binary, options.ImageTool, options.Accelerator, options.GuestDir = last.Binary, last.ImageTool, last.Accelerator, last.GuestDir
-	options.ImageDirs, options.Users, options.MaxSavedBytes = last.ImageDirs, last.Users, last.MaxSavedBytes
+	options.StateDir, options.InstantStart, options.Log, options.stopsOnly = stateDir, InstantNever, logr.Discard(), true
 	return options
 }

@@ -110,7 +110,8 @@ func TestLimitsOfVersion(t *testing.T) {
 }
 
 func TestMissingQEMU(t *testing.T) {
-	_, err := Open(Options{StateDir: t.TempDir(), Binary: "qemu-system-none"})
+	t.Setenv("PATH", "")
+	_, err := Open(Options{StateDir: t.TempDir()})
 	if !errors.Is(err, backend.ErrMissing) || !strings.Contains(err.Error(), "apt-get install") {
 		t.Errorf("Open: %v", err)
 	}

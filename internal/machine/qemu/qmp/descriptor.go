@@ -2,9 +2,7 @@ package qmp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"syscall"
@@ -16,14 +14,7 @@ func (c *Client) RunWithFile(ctx context.Context, command string, arguments any,
 	// The peer keeps only the last descriptor that it has received until a command takes it.
 	c.passing.Lock()
 	defer c.passing.Unlock()
-	answer, err := c.execute(ctx, command, arguments, file)
-	if err == nil && result != nil {
-		err = json.Unmarshal(answer, result)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", command, err)
-	}
-	return nil
+	return c.run(ctx, command, arguments, file, result)
 }
 
 // write writes a command, with the descriptor of a file unless file is nil; c.writing is held.

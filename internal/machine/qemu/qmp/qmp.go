@@ -3,7 +3,7 @@
 //
 // Commands carry an ID and wait for the response with that ID until their context ends, so an
 // unresponsive or slow peer blocks nobody. The end of the connection fails all waiting commands.
-// Events go into a bounded queue; dropped ones are counted.
+// Events go into a bounded queue; those that do not fit are dropped.
 //
 // The agent is a program of the guest, and a guest can make its QEMU send endless events. So
 // messages have a maximum length, and a peer that sends too many unsolicited ones is disconnected
@@ -80,11 +80,6 @@ func (e *Error) Error() string { return e.Description }
 type Event struct {
 	Name string          `json:"event"`
 	Data json.RawMessage `json:"data"`
-	// Timestamp is the time on the host.
-	Timestamp struct {
-		Seconds      int64 `json:"seconds"`
-		Microseconds int64 `json:"microseconds"`
-	} `json:"timestamp"`
 }
 
 // message is a line from the peer.
@@ -111,7 +106,6 @@ type Client struct {
 	mu       sync.Mutex
 	next     int64
 	pending  map[int64]chan message
-	dropped  int
 	err      error
 	greeting chan struct{}
 }
@@ -178,13 +172,6 @@ func (c *Client) Events() <-chan Event { return c.events }
 // Done is closed with the connection.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Dropped returns the number of events that did not fit into the queue.
-func (c *Client) Dropped() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.dropped
-}
-
 // Close closes the connection. Waiting commands fail.
 func (c *Client) Close() { c.fail(errors.New("closed by us")) }
 
@@ -209,7 +196,12 @@ func (c *Client) fail(why error) {
 // Run executes a command and decodes its result. arguments and result may be nil. The error is an
 // *Error if the peer rejected the command.
 func (c *Client) Run(ctx context.Context, command string, arguments, result any) error {
-	answer, err := c.execute(ctx, command, arguments, nil)
+	return c.run(ctx, command, arguments, nil, result)
+}
+
+// run is Run, with the descriptor of a file unless file is nil.
+func (c *Client) run(ctx context.Context, command string, arguments any, file *os.File, result any) error {
+	answer, err := c.execute(ctx, command, arguments, file)
 	if err == nil && result != nil {
 		err = json.Unmarshal(answer, result)
 	}
@@ -333,7 +325,6 @@ func (c *Client) deliver(got message) (asked bool) {
 		select {
 		case c.events <- got.Event:
 		default:
-			c.dropped++
 		}
 	default:
 		var id int64
