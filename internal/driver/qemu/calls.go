@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
+
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -266,21 +268,7 @@ func (m *machine) quit(ctx context.Context) error {
 
 // waitOff waits until the end of the run is recorded.
 func (m *machine) waitOff(ctx context.Context) error {
-	ticker := time.NewTicker(5 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		m.mu.Lock()
-		off := m.run == ""
-		m.mu.Unlock()
-		if off {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
+	return wait.PollUntilContextCancel(ctx, 5*time.Millisecond, true, func(context.Context) (bool, error) { return m.isOff(), nil })
 }
 
 // Delete implements backend.Driver.

@@ -16,10 +16,7 @@ func (d *Driver) Console(ctx context.Context, id backend.Identity) (io.ReadWrite
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	isOn := m.run != ""
-	m.mu.Unlock()
-	if !isOn {
+	if m.isOff() {
 		return nil, fmt.Errorf("connect to the console of machine %s: it is off: %w", id.UID, backend.ErrUnavailable)
 	}
 	conn, err := qmp.DialUnix(ctx, m.path(qemu.ConsoleSocket))

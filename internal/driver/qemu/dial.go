@@ -16,12 +16,9 @@ func (d *Driver) Dial(ctx context.Context, id backend.Identity, port uint16) (ne
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	isOn := m.run != ""
-	m.mu.Unlock()
 	w := d.networks.find(m.id.Namespace)
 	switch {
-	case !isOn:
+	case m.isOff():
 		return nil, fmt.Errorf("connect to machine %s: it is off: %w", id.UID, backend.ErrUnavailable)
 	case w == nil:
 		return nil, fmt.Errorf("connect to machine %s: its namespace has no network yet: %w", id.UID, backend.ErrUnavailable)

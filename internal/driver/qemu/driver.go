@@ -21,6 +21,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
@@ -243,17 +244,10 @@ const attachTimeout = 2 * time.Second
 // not change across a restart of the manager. Machines that do not respond are reported as
 // unknown or booting.
 func (d *Driver) awaitAttached() {
-	timeout := time.NewTimer(cmp.Or(d.options.AttachTimeout, attachTimeout))
-	defer timeout.Stop()
-	again := time.NewTicker(2 * time.Millisecond)
-	defer again.Stop()
-	for slices.ContainsFunc(d.all(), func(m *machine) bool { return !m.hasResponded() }) {
-		select {
-		case <-timeout.C:
-			return
-		case <-again.C:
-		}
-	}
+	timeout := cmp.Or(d.options.AttachTimeout, attachTimeout)
+	_ = wait.PollUntilContextTimeout(d.ctx, 2*time.Millisecond, timeout, true, func(context.Context) (bool, error) {
+		return !slices.ContainsFunc(d.all(), func(m *machine) bool { return !m.hasResponded() }), nil
+	})
 }
 
 func (d *Driver) machinesDir() string { return machinesDir(d.options.StateDir) }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/machine/owner"
@@ -158,22 +159,17 @@ func (d *Driver) Attend(ctx context.Context, id backend.Identity) (release func(
 
 // awaitAwake waits for a machine that someone has connected to, while it is asleep or wakes.
 func (m *machine) awaitAwake(ctx context.Context) error {
-	ticker := time.NewTicker(wakePoll)
-	defer ticker.Stop()
-	for {
+	err := wait.PollUntilContextCancel(ctx, wakePoll, true, func(context.Context) (bool, error) {
 		task, _ := m.task.State()
 		m.mu.Lock()
+		defer m.mu.Unlock()
 		wakes := m.wanted && (m.def.Asleep != nil && m.def.Asleep.WakeOnConnection || task == backend.TaskStart)
-		m.mu.Unlock()
-		if !wakes {
-			return nil
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return fmt.Errorf("machine %s does not wake: %w", m.id.UID, backend.ErrUnavailable)
-		}
+		return !wakes, nil
+	})
+	if err != nil {
+		return fmt.Errorf("machine %s does not wake: %w", m.id.UID, backend.ErrUnavailable)
 	}
+	return nil
 }
 
 // watchWanted has machines woken that someone wants to reach, as long as one of the network is asleep.

@@ -61,10 +61,7 @@ func (d *Driver) sampleUsage() {
 func (d *Driver) measureNetworks(machines []*machine) map[types.UID]*networkUse {
 	on := map[string]*namespaceNetwork{}
 	for _, m := range machines {
-		m.mu.Lock()
-		isOn := m.run != ""
-		m.mu.Unlock()
-		if isOn && on[m.id.Namespace] == nil {
+		if !m.isOff() && on[m.id.Namespace] == nil {
 			if network := d.networks.find(m.id.Namespace); network != nil {
 				on[m.id.Namespace] = network
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-dev/keelson/internal/machine/qemu/qmp"
 )
@@ -73,7 +74,7 @@ func BeginSaving(ctx context.Context, conn *qmp.Client, stream *os.File) error {
 
 // AwaitSaved waits until QEMU has saved its memory.
 func AwaitSaved(ctx context.Context, conn *qmp.Client) error {
-	return poll(ctx, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, migrationPoll, Timeout, true, func(ctx context.Context) (bool, error) {
 		var info struct {
 			Status string
 			Reason string `json:"error-desc"`
@@ -91,24 +92,6 @@ func AwaitSaved(ctx context.Context, conn *qmp.Client) error {
 	})
 }
 
-// poll calls done until it is, or fails, or the time is over.
-func poll(ctx context.Context, done func(context.Context) (bool, error)) error {
-	ctx, cancel := context.WithTimeout(ctx, Timeout)
-	defer cancel()
-	ticker := time.NewTicker(migrationPoll)
-	defer ticker.Stop()
-	for {
-		if isDone, err := done(ctx); isDone || err != nil {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-ticker.C:
-		}
-	}
-}
-
 // BeginLoading makes a QEMU that waits for it load its memory from a file or a stream.
 func BeginLoading(ctx context.Context, conn *qmp.Client, from *os.File) error {
 	if err := conn.RunWithFile(ctx, "getfd", map[string]any{"fdname": memoryFD}, from, nil); err != nil {
@@ -119,7 +102,7 @@ func BeginLoading(ctx context.Context, conn *qmp.Client, from *os.File) error {
 
 // AwaitLoaded waits until QEMU has loaded its memory.
 func AwaitLoaded(ctx context.Context, conn *qmp.Client) error {
-	return poll(ctx, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, migrationPoll, Timeout, true, func(ctx context.Context) (bool, error) {
 		var status struct{ Status string }
 		err := conn.Run(ctx, "query-status", nil, &status)
 		return status.Status != "inmigrate", err
