@@ -88,8 +88,7 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 		}
 	}
 	definition := filepath.Join(w.driver.machinesDir(), string(uid), definitionFile)
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", is(backend.StateStopped))
+	w.create(machine)
 	w.collect(2 * week)
 	has(true, "with a machine that is off")
 	w.open()
@@ -97,7 +96,6 @@ func TestUnusedImagesAreCollected(t *testing.T) {
 	has(true, "with a machine of an earlier manager")
 	w.do(w.driver.Close())
 	w.do(os.WriteFile(definition, []byte("{"), 0o600))
-	w.driver = nil
 	w.open()
 	w.collect(6 * week)
 	has(true, "with a machine whose definition is unreadable")
@@ -219,8 +217,7 @@ func TestDamagedDisksKeepTheirImages(t *testing.T) {
 			w := newFixture(t)
 			w.options.ImageKeep = week
 			w.open()
-			w.do(w.driver.Create(t.Context(), w.firmware()))
-			w.eventually("it is created", is(backend.StateStopped))
+			w.create(w.firmware())
 			dir := w.driver.imagesDir()
 			makePart(t, dir, strings.Repeat(needed, 64), 1, 0)
 			makePart(t, dir, strings.Repeat(unused, 64), 1, 0)
@@ -333,7 +330,6 @@ func TestLongImagesOfKilledManagersAreNotCollected(t *testing.T) {
 		if !slices.Contains(steps, "disk created") && !slices.Contains(steps, "disk retained") {
 			t.Fatalf("steps to %s are %q", way.goal, steps)
 		}
-		w.driver = nil
 		w.open()
 		w.remove()
 		for _, at := range steps {
@@ -342,7 +338,6 @@ func TestLongImagesOfKilledManagersAreNotCollected(t *testing.T) {
 				if _, err := drivertest.Manager(t, way.goal, at, variables...); err == nil {
 					t.Fatalf("the manager was not killed at %q", at)
 				}
-				w.driver = nil
 				w.open()
 				w.collect(2 * week)
 				w.expectBases()

@@ -92,15 +92,11 @@ func TestARunningMachineOpensNothingElse(t *testing.T) {
 	w.needLandlock()
 	other := w.firmware()
 	other.Identity = backend.Identity{UID: uuid.NewUUID(), Namespace: "default", Name: "other"}
-	w.do(w.driver.Create(t.Context(), other))
+	w.create(other)
 	w.run(w.firmware())
 	inMachine := func(uid types.UID, name string) string {
 		return filepath.Join(w.driver.machinesDir(), string(uid), name)
 	}
-	w.eventually("the other machine is created", func(*backend.Server) bool {
-		server, err := w.driver.Observe(t.Context(), other.Identity)
-		return err == nil && is(backend.StateStopped)(&server)
-	})
 	public := filepath.Join(t.TempDir(), "public")
 	w.do(os.WriteFile(public, []byte("secret"), 0o666))
 	conn, err := w.driver.machines[uid].monitor()
@@ -145,15 +141,13 @@ func TestDiskWithAHostFileAsBackingFile(t *testing.T) {
 	w.do(os.WriteFile(secret, []byte("hunter2"+strings.Repeat(" ", 2<<20)), 0o644))
 	machine := w.firmware()
 	w.run(machine)
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	disk := filepath.Join(w.driver.machinesDir(), string(uid), diskFile)
 	owner := w.owner(disk)
 	w.makeImage("-f", "qcow2", "-b", secret, "-F", "raw", disk)
 	w.do(os.Chown(disk, owner, -1))
 	machine.DiskBytes = 4 << 20 // so that qemu-img has to grow it
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(machine)
 	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", w.pid(t, uid)))
 	w.do(err)
 	for _, fd := range open {
@@ -181,14 +175,12 @@ func TestUsersOfMachines(t *testing.T) {
 		}
 	}
 	w.open()
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	w.run(machine)
 	if again := w.user(uid); again != first {
 		t.Errorf("after a restart of the manager and the machine the user is %d, want %d", again, first)
 	}
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 
 	// With a range without its user, the machine gets a new one, and so does its disk.
 	w.options.Users = UserRange{2110000000, 2110000009}
@@ -197,8 +189,7 @@ func TestUsersOfMachines(t *testing.T) {
 	if moved := w.user(uid); !w.options.Users.has(moved) || w.owner(disk) != moved {
 		t.Errorf("in another range the user is %d, and the owner of the disk %d", moved, w.owner(disk))
 	}
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 
 	// Without a range, machines run as the manager's user.
 	w.options.Users = UserRange{}
@@ -224,15 +215,12 @@ func TestAMachineWithoutAUserGetsOne(t *testing.T) {
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run || w.user(uid) != 0 {
 		t.Errorf("the running machine is in run %s, want %s; its user is %d", server.Run, run, w.user(uid))
 	}
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	w.run(machine)
 	if user := w.user(uid); user == 0 || !strings.HasPrefix(harness.ProcessStatus(w, w.pid(t, uid), "Uid")["Uid"], fmt.Sprint(user)) {
 		t.Errorf("it runs as %v, but its user is %d", harness.ProcessStatus(w, w.pid(t, uid), "Uid"), user)
 	}
-	w.eventually("it is deleted", func(*backend.Server) bool {
-		return w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true}) == nil
-	})
+	w.deleteKeepingDisk(machine.Identity)
 	kept, err := filepath.Glob(filepath.Join(w.driver.retainedDir(), "*", "*", "*"))
 	if err != nil || len(kept) != 1 || w.owner(kept[0]) != 0 {
 		t.Errorf("retained disks are %v, %v; the owner must be the manager's user", kept, err)

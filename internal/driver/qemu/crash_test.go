@@ -153,7 +153,6 @@ func TestLongManagerKilledAtEveryStep(t *testing.T) {
 					if _, err := w.helper(way.Goal, at, image); err == nil {
 						t.Fatalf("the manager was not killed at %q", at)
 					}
-					w.driver = nil
 					w.open()
 					if pids, err := findOrphans(uid); err != nil || len(pids) > 1 {
 						t.Fatalf("processes are %v, %v", pids, err)
@@ -192,7 +191,6 @@ func stepsOf(t *testing.T, before, goal drivertest.Goal, image string) []string 
 	if len(steps) < 2 {
 		t.Fatalf("steps to %s are %q", goal, steps)
 	}
-	w.driver = nil
 	w.open()
 	w.reach(firmware(uid), drivertest.ToDelete)
 	return steps

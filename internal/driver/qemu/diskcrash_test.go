@@ -55,7 +55,6 @@ func (w *fixture) changeDisks(disks []backend.Disk, step string) ([]string, erro
 	raw, err := json.Marshal(disks)
 	w.do(err)
 	w.do(w.driver.Close())
-	w.driver = nil
 	steps, err := drivertest.Manager(w, "change disks", step,
 		helperState+"="+w.options.StateDir, helperUID+"="+string(uid), helperDisks+"="+string(raw))
 	w.open()
@@ -114,8 +113,7 @@ func TestLongKilledWhileDisksChange(t *testing.T) {
 						machine, started = booted(), answers
 					}
 					machine.DiskBytes, machine.Disks = 64<<20, way.before
-					w.do(w.driver.Create(t.Context(), machine))
-					w.eventually("it is created", is(backend.StateStopped))
+					w.create(machine)
 					if way.on {
 						w.do(w.driver.Start(t.Context(), machine))
 						w.eventually("it has started", started)
@@ -136,8 +134,7 @@ func TestLongKilledWhileDisksChange(t *testing.T) {
 					w.hasFiles(names...)
 					if way.on {
 						w.hasPlugged(names...)
-						w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-						w.eventually("it is off", is(backend.StateStopped))
+						w.stops()
 					}
 					w.checkDisks()
 					kept, err := w.driver.Retained(t.Context())

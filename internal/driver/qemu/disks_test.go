@@ -3,7 +3,6 @@ package qemu
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -48,13 +47,11 @@ func (w *fixture) checkDisks() {
 	w.Helper()
 	files := w.diskFiles()
 	files["the root disk"] = filepath.Join(w.driver.machinesDir(), string(uid), diskFile)
-	for name, path := range files {
+	for _, path := range files {
 		if _, err := os.Stat(path); err != nil {
 			continue // it has none
 		}
-		if out, err := exec.Command(w.driver.imageTool, "check", "-U", "-q", path).CombinedOutput(); err != nil {
-			w.Errorf("check %s: %v: %s", name, err, out)
-		}
+		w.check(path)
 	}
 }
 
@@ -90,8 +87,7 @@ func TestLongGuestSeesDisks(t *testing.T) {
 	w.do(w.driver.Stop(t.Context(), machine.Identity, time.Minute))
 	w.eventually("it is off", is(backend.StateStopped))
 	w.checkDisks()
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(machine)
 	w.shell()
 	w.typed("until mount /dev/disk/by-id/virtio-data /mnt; do sleep 0.1; done; echo $(cat /mnt/a)-after-$((40+2)); umount /mnt")
 	w.shows("kept-after-42")
@@ -120,8 +116,7 @@ func TestLongGuestSeesDisks(t *testing.T) {
 // A guest that does not release a disk keeps it until it is off; its file stays until then.
 func TestRemovalWaitsForTheGuest(t *testing.T) {
 	w := newFixture(t)
-	machine := firmware(uid)
-	machine.Image.Path = emptyImage(t)
+	machine := w.firmware()
 	machine.Disks = []backend.Disk{{Name: "data", SizeBytes: 8 << 20}, {Name: "kept", SizeBytes: 8 << 20, Retain: true}}
 	w.run(machine)
 	w.hasFiles("data", "kept")
@@ -146,10 +141,8 @@ func TestRemovalWaitsForTheGuest(t *testing.T) {
 // Disks can be added, grown and removed while a machine is off.
 func TestDisksOfAStoppedMachine(t *testing.T) {
 	w := newFixture(t)
-	machine := firmware(uid)
-	machine.Image.Path = emptyImage(t)
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", is(backend.StateStopped))
+	machine := w.firmware()
+	w.create(machine)
 	machine.Hash, machine.Disks = "2", []backend.Disk{{Name: "a", SizeBytes: 8 << 20}, {Name: "b", SizeBytes: 8 << 20}}
 	w.do(w.driver.Reconfigure(t.Context(), machine))
 	w.hasFiles("a", "b")
@@ -174,8 +167,7 @@ func TestLostDisks(t *testing.T) {
 	w.takes(kept, machine)
 	for i, lost := range []string{v1alpha1.RootDiskName, "data"} {
 		refused := snapshotOf(2+i, "refused")
-		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-		w.eventually("it is off", is(backend.StateStopped))
+		w.stops()
 		path := w.driver.machines[uid].path(fileOf(lost))
 		w.do(os.Remove(path))
 		w.open()
@@ -193,8 +185,7 @@ func TestLostDisks(t *testing.T) {
 			t.Fatal(failed.Err)
 		}
 		w.hasContent(machine.DiskBytes, 1, 2)
-		w.do(w.driver.Start(t.Context(), machine))
-		w.eventually("it runs", is(backend.StateRunning))
+		w.starts(machine)
 	}
 	w.remove()
 	w.deleteSnapshot(kept)

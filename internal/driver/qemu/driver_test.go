@@ -271,13 +271,41 @@ func is(state backend.State) func(*backend.Server) bool {
 // run creates and starts a machine.
 func (w *fixture) run(machine backend.Machine) *backend.Server {
 	w.Helper()
-	w.do(w.driver.Create(w.Context(), machine))
-	w.eventually("it is created", is(backend.StateStopped))
+	w.create(machine)
 	if w.options.InstantStart == InstantAlways {
 		w.haveTemplate(machine)
 	}
+	return w.starts(machine)
+}
+
+// starts starts the machine of the test, or wakes it.
+func (w *fixture) starts(machine backend.Machine) *backend.Server {
+	w.Helper()
 	w.do(w.driver.Start(w.Context(), machine))
 	return w.eventually("it runs", is(backend.StateRunning))
+}
+
+// stops powers the machine of the test off at once.
+func (w *fixture) stops() *backend.Server {
+	w.Helper()
+	w.do(w.driver.Stop(w.Context(), backend.Identity{UID: uid}, 0))
+	return w.eventually("it is off", is(backend.StateStopped))
+}
+
+// noProcess checks that the machine of the test has no QEMU.
+func (w *fixture) noProcess() {
+	w.Helper()
+	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
+		w.Errorf("processes of the machine are %v, %v", pids, err)
+	}
+}
+
+// check runs qemu-img check on an image.
+func (w *fixture) check(path string) {
+	w.Helper()
+	if out, err := exec.Command(w.driver.imageTool, "check", "-U", "-q", path).CombinedOutput(); err != nil {
+		w.Errorf("check %s: %v: %s", path, err, out)
+	}
 }
 
 // delete deletes a machine.
@@ -297,9 +325,7 @@ func (w *fixture) remove() {
 	if left := w.leftovers(w.T); len(left) > 0 {
 		w.Errorf("left behind: %v", left)
 	}
-	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
-		w.Errorf("leaked processes: %v, %v", pids, err)
-	}
+	w.noProcess()
 	if process.IsMarked(networkMark + filepath.Join(w.driver.networksDir(), "default")) {
 		w.Error("leaked the network")
 	}

@@ -56,8 +56,7 @@ func TestLongSuspendedProcess(t *testing.T) {
 	if server.Ended == nil || server.Ended.Cause != backend.CauseRequested || server.Ended.Run != run {
 		t.Errorf("ended with %+v", server.Ended)
 	}
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(machine)
 
 	signals.Send(t, w.pid(t, uid), syscall.SIGSTOP)
 	w.open() // a new manager finds it unresponsive
@@ -98,7 +97,6 @@ func TestFolderRemovedWhileItRuns(t *testing.T) {
 	loses := func() {
 		t.Helper()
 		w.do(w.driver.Close())
-		w.driver = nil
 		w.do(os.RemoveAll(w.options.StateDir))
 		w.open()
 		if server := w.server(); server != nil {
@@ -130,12 +128,8 @@ func TestUnreadableProcessRecord(t *testing.T) {
 	w.do(w.driver.Close())
 	record := filepath.Join(w.options.StateDir, "processes", string(uid))
 	w.do(os.WriteFile(filepath.Join(record, "record.json"), []byte("{"), 0o600))
-	w.driver = nil
 	w.open()
 	w.remove()
-	if strays, err := findOrphans(uid); err != nil || len(strays) > 0 {
-		t.Errorf("QEMU is still running: %v, %v", strays, err)
-	}
 	if _, err := os.Lstat(record); !os.IsNotExist(err) {
 		t.Errorf("the record still exists: %v", err)
 	}
@@ -155,7 +149,6 @@ func TestLongGuestThatEndsWithoutAManager(t *testing.T) {
 	_, err = conn.Write([]byte("system_powerdown\n"))
 	w.do(err)
 	defer func() { _ = conn.Close() }()
-	w.driver = nil
 	w.open()
 	server := w.eventually("it is off", is(backend.StateStopped))
 	if server.Ended == nil || server.Ended.Cause != backend.CauseGuestShutdown || server.Ended.Run != run {
@@ -167,8 +160,7 @@ func TestLongGuestThatEndsWithoutAManager(t *testing.T) {
 func TestFailedStart(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", is(backend.StateStopped))
+	w.create(machine)
 	w.do(os.WriteFile(filepath.Join(w.driver.machinesDir(), string(uid), diskFile), []byte("no disk"), 0o600))
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })

@@ -75,10 +75,8 @@ func TestBootFromCDROM(t *testing.T) {
 	if got := strings.Join(w.server().Pending, " "); got != "cdrom" {
 		t.Errorf("pending are %q", got)
 	}
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
-	w.do(w.driver.Start(t.Context(), machine))
-	if server := w.eventually("it runs", is(backend.StateRunning)); len(server.Pending) > 0 {
+	w.stops()
+	if server := w.starts(machine); len(server.Pending) > 0 {
 		t.Errorf("pending are %v", server.Pending)
 	}
 	w.remove()
@@ -95,10 +93,9 @@ func TestBootFromCDROM(t *testing.T) {
 // A model of processors that QEMU does not know is named in the failure.
 func TestUnknownCPUModel(t *testing.T) {
 	w := newFixture(t)
-	machine := firmware(uid)
-	machine.Image.Path, machine.CPUModel = emptyImage(t), "no-such-model"
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", is(backend.StateStopped))
+	machine := w.firmware()
+	machine.CPUModel = "no-such-model"
+	w.create(machine)
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("the start fails", func(s *backend.Server) bool {
 		return s.Ended != nil && s.Task == backend.TaskNone && s.Ended.Cause == backend.CauseStartFailed
@@ -107,8 +104,7 @@ func TestUnknownCPUModel(t *testing.T) {
 		t.Errorf("the failure is %q, want %q", server.Ended.Message, want)
 	}
 	machine.Hash, machine.CPUModel = "2", "qemu64"
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(machine)
 	w.remove()
 }
 
@@ -142,7 +138,7 @@ func TestLongKernelBootsWithUEFI(t *testing.T) {
 	w.shows("plugged-42")
 	w.typed("kept=40")
 	w.sleeps()
-	if w.wakes(machine); !w.wasWoken() {
+	if w.starts(machine); !w.wasWoken() {
 		t.Error("it boots after sleep")
 	}
 	w.reconnect()

@@ -81,7 +81,6 @@ func TestLongKilledWhileAGuestIsFrozen(t *testing.T) {
 		if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
 			t.Fatalf("the manager was not killed at %q", at)
 		}
-		w.driver = nil
 		w.open()
 		w.eventually("the guest answers", answers)
 		w.typed(fmt.Sprintf("echo %d >/root/file; sync; echo after-%d-$((40+2))", i, i))

@@ -142,10 +142,8 @@ func TestLongChangesOfARunningMachine(t *testing.T) {
 		conn, err := w.driver.machines[uid].monitor()
 		return err == nil && conn.Run(t.Context(), "query-balloon", nil, &balloon) == nil && balloon.Actual == 256<<20
 	})
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
-	w.do(w.driver.Start(t.Context(), machine))
-	if server := w.eventually("it runs", is(backend.StateRunning)); len(server.Pending) > 0 {
+	w.stops()
+	if server := w.starts(machine); len(server.Pending) > 0 {
 		t.Errorf("after a restart pending are %v", server.Pending)
 	}
 	w.remove()

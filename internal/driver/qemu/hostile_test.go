@@ -123,18 +123,15 @@ func TestGuestThatFloodsEvents(t *testing.T) {
 			began, before := time.Now(), processorTime(t)
 			other := w.firmware()
 			other.UID, other.Name = "0b5b4d8e-0000-4000-8000-0000000000cc", "other"
-			w.do(w.driver.Create(t.Context(), other))
-			harness.Eventually(t, "another machine runs", func() bool {
-				_ = w.driver.Start(t.Context(), other) // it may not be created yet
-				server, err := w.driver.Observe(t.Context(), other.Identity)
-				return err == nil && server.State == backend.StateRunning
-			})
+			w.create(other)
+			w.do(w.driver.Start(t.Context(), other))
+			w.until(other, "it runs", is(backend.StateRunning))
 			took, used := time.Since(began), processorTime(t)-before
 			t.Logf("in %v this process used %v of processor time; %s", took, used, w.server().State)
 			if used > took/2 {
 				t.Errorf("%v of processor time in %v", used, took)
 			}
-			harness.Eventually(t, "it is deleted", func() bool { return w.driver.Delete(t.Context(), other.Identity, backend.DeleteOptions{}) == nil })
+			w.delete(other)
 			w.remove()
 		})
 	}

@@ -201,8 +201,7 @@ func testDiskFull(t *testing.T, node, file, target string) {
 	if again := w.server(); again.Run != before {
 		t.Errorf("not the same run: %+v", again)
 	}
-	w.do(w.driver.Stop(t.Context(), w.server().Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	w.checkDisks()
 	w.remove()
 }

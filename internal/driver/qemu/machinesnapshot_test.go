@@ -93,9 +93,7 @@ func (w *fixture) fillBoth(root, data byte) {
 // checkFilled checks the beginning of a disk in a file, which has a size.
 func (w *fixture) checkFilled(path string, with byte, size int64) {
 	w.Helper()
-	if out, err := exec.Command(w.driver.imageTool, "check", "-U", "-q", path).CombinedOutput(); err != nil {
-		w.Errorf("check %s: %v: %s", path, err, out)
-	}
+	w.check(path)
 	raw := filepath.Join(w.TempDir(), "raw")
 	if out, err := exec.Command(w.driver.imageTool, "convert", "-U", "-O", "raw", path, raw).CombinedOutput(); err != nil {
 		w.Fatalf("read %s: %v: %s", path, err, out)
@@ -148,7 +146,7 @@ func TestSnapshotOfARunningMachine(t *testing.T) {
 	second := snapshotOf(2, "second")
 	w.takes(second, machine)
 	w.checkFilled(w.driver.findSnapshot(second.UID).path("root"), 3, 8<<20)
-	w.wakes(machine)
+	w.starts(machine)
 	w.remove()
 	check()
 	w.do(w.driver.DeleteSnapshot(t.Context(), second))
@@ -195,8 +193,7 @@ func TestSnapshotAttempts(t *testing.T) {
 		t.Error(err)
 	}
 
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(machine)
 	second := snapshotOf(2, "second")
 	begun, goOn := make(chan struct{}), make(chan struct{})
 	at.set("backup prepared", func() { close(begun); <-goOn })

@@ -28,8 +28,7 @@ func TestReconfigureChecksMemory(t *testing.T) {
 	needGuest(t)
 	w := newFixture(t)
 	machine := booted()
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", is(backend.StateStopped))
+	w.create(machine)
 	for _, bytes := range []int64{64 << 20, 16 << 40} {
 		changed := machine
 		changed.Hash, changed.MemoryBytes = "changed", bytes

@@ -52,11 +52,9 @@ func (w *fixture) boot(machines ...backend.Machine) []*testGuest {
 	w.Helper()
 	var guests []*testGuest
 	for _, machine := range machines {
-		g := &testGuest{w, machine}
-		w.do(w.driver.Create(w.Context(), machine))
-		harness.Eventually(w, machine.Name+" is created", func() bool { s := g.server(); return is(backend.StateStopped)(&s) })
+		w.create(machine)
 		w.do(w.driver.Start(w.Context(), machine))
-		guests = append(guests, g)
+		guests = append(guests, &testGuest{w, machine})
 	}
 	for _, g := range guests {
 		harness.Eventually(w, g.machine.Name+" executes commands", func() bool {
@@ -446,7 +444,6 @@ func TestLongPortTakenByAnotherProcess(t *testing.T) {
 	other, err := net.Listen("tcp", before)
 	w.do(err)
 	defer func() { _ = other.Close() }()
-	w.driver = nil
 	w.open()
 	g.fixture = w
 	harness.Eventually(t, "the port is published elsewhere", func() bool {
@@ -519,11 +516,9 @@ func TestAddressesLast(t *testing.T) {
 	if len(first) != 1 {
 		t.Fatalf("addresses are %v", first)
 	}
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	w.do(w.driver.Close())
 	w.do(os.RemoveAll(filepath.Join(w.driver.networksDir(), "default")))
-	w.driver = nil
 	w.open()
 	if again := w.run(machine).Addresses; !slices.Equal(first, again) {
 		t.Errorf("the address changed from %v to %v", first, again)

@@ -46,13 +46,8 @@ func TestRetainedDiskWithALongName(t *testing.T) {
 	w := newFixture(t)
 	machine := w.firmware()
 	machine.Namespace, machine.Name = strings.Repeat("n", 63), strings.Repeat("m", 253)
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", is(backend.StateStopped))
-	w.eventually("it is deleted", func(*backend.Server) bool {
-		err := w.driver.Delete(t.Context(), machine.Identity, backend.DeleteOptions{KeepDisk: true})
-		w.do(err)
-		return err == nil
-	})
+	w.create(machine)
+	w.deleteKeepingDisk(machine.Identity)
 	disks, err := w.driver.Retained(t.Context())
 	w.do(err)
 	if len(disks) != 1 || disks[0].Namespace != machine.Namespace || disks[0].Name != machine.Name || disks[0].VirtualBytes != machine.DiskBytes || disks[0].AllocatedBytes == 0 {

@@ -26,8 +26,7 @@ func TestQEMUTakesACommandLineLikeAFlag(t *testing.T) {
 	w.do(os.WriteFile(kernel, []byte("none"), 0o600))
 	machine := firmware(uid)
 	machine.Image = &v1alpha1.Image{Kernel: kernel, Cmdline: "-version"}
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", func(s *backend.Server) bool { return s.State == backend.StateStopped })
+	w.create(machine)
 	w.do(w.driver.Start(t.Context(), machine))
 	server := w.eventually("it has failed", func(s *backend.Server) bool { return s.Ended != nil && s.Task == backend.TaskNone })
 	if !strings.Contains(server.Ended.Message, "kernel") { // and not QEMU's version
@@ -105,8 +104,7 @@ func TestAKernelIsConfinedAtEachStart(t *testing.T) {
 	w.do(os.WriteFile(kernel, []byte("none"), 0o600))
 	machine := firmware(uid)
 	machine.Image = &v1alpha1.Image{Kernel: kernel}
-	w.do(w.driver.Create(t.Context(), machine))
-	w.eventually("it is created", func(s *backend.Server) bool { return s.State == backend.StateStopped })
+	w.create(machine)
 	w.options.ImageDirs = confine.Dirs{t.TempDir()}
 	w.open()
 	w.do(w.driver.Start(t.Context(), machine))

@@ -34,13 +34,6 @@ func (w *fixture) sleeps() *backend.Server {
 	return w.eventually("it is asleep", is(backend.StateAsleep))
 }
 
-// wakes wakes the machine of the test.
-func (w *fixture) wakes(machine backend.Machine) *backend.Server {
-	w.Helper()
-	w.do(w.driver.Start(w.Context(), machine))
-	return w.eventually("it is awake", is(backend.StateRunning))
-}
-
 // stepHook is what happens at a step of the driver's work, while the driver works.
 type stepHook struct{ at atomic.Pointer[func(string)] }
 
@@ -112,16 +105,14 @@ func TestLongGuestSeesChangesAndGoesOnAfterSleep(t *testing.T) {
 	if info.Size() != asleep.SavedBytes || info.Mode().Perm() != 0o600 {
 		t.Errorf("its memory has %d bytes and the mode %v, want %d and 0600", info.Size(), info.Mode(), asleep.SavedBytes)
 	}
-	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
-		t.Errorf("processes of a machine that is asleep: %v, %v", pids, err)
-	}
+	w.noProcess()
 	w.open()
 	w.eventually("a new manager observes that it is asleep", is(backend.StateAsleep))
 	const nap = 3 * time.Second
 	time.Sleep(nap) //nolint:forbidigo // the clock of the guest stands still
 
 	began = time.Now()
-	awake := w.wakes(machine)
+	awake := w.starts(machine)
 	w.eventually("the guest answers", answers)
 	t.Logf("it answers after %v", time.Since(began))
 	if w.hasMemory() {
@@ -147,7 +138,7 @@ func TestLongGuestSeesChangesAndGoesOnAfterSleep(t *testing.T) {
 	if server := w.shutDown(StopOptions{SleepTimeout: time.Minute}); server.State != backend.StateAsleep {
 		t.Errorf("after the shutdown of its host it is %+v, ended %+v", server, server.Ended)
 	}
-	w.wakes(machine)
+	w.starts(machine)
 	w.eventually("the guest answers", answers)
 	w.goesOn(2)
 	w.do(w.driver.Stop(t.Context(), machine.Identity, time.Minute))
@@ -193,9 +184,8 @@ func TestMachineThatCouldNotWakeDoesNotSleep(t *testing.T) {
 	if server := w.eventually("it runs", is(backend.StateRunning)); server.Run != run {
 		t.Errorf("it is %+v", server)
 	}
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
-	w.wakes(machine)
+	w.stops()
+	w.starts(machine)
 	w.sleeps()
 	w.remove()
 }
@@ -252,7 +242,7 @@ func TestLongUnusableMemory(t *testing.T) {
 			if w.hasMemory() {
 				t.Error("its memory is still there")
 			}
-			if w.wakes(machine); w.wasWoken() {
+			if w.starts(machine); w.wasWoken() {
 				t.Error("it was woken")
 			}
 			w.remove()
@@ -294,7 +284,7 @@ func TestLongSleepOnAFullDisk(t *testing.T) {
 				t.Errorf("not the same run: %+v", server)
 			}
 			w.sleeps()
-			if w.wakes(machine); !w.wasWoken() {
+			if w.starts(machine); !w.wasWoken() {
 				t.Error("it was not woken")
 			}
 			w.remove()
@@ -325,7 +315,7 @@ func TestQEMUDiesDuringSleepAndWake(t *testing.T) {
 		at.set("memory kept", func() { w.kill(t, uid) })
 		w.sleeps()
 		at.clear()
-		if w.wakes(machine); !w.wasWoken() {
+		if w.starts(machine); !w.wasWoken() {
 			t.Error("it was not woken")
 		}
 		// Nor does it matter if it hangs.
@@ -371,7 +361,6 @@ func testKilledDuringSleep(t *testing.T, before, goal drivertest.Goal, at, image
 	if _, err := w.helper(goal, at, image); err == nil {
 		t.Fatalf("the manager was not killed at %q", at)
 	}
-	w.driver = nil
 	w.open()
 	if pids, err := findOrphans(uid); err != nil || len(pids) > 1 {
 		t.Fatalf("processes are %v, %v", pids, err)

@@ -115,8 +115,7 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 				t.Run(steps[i], func(t *testing.T) {
 					w := newFixture(t)
 					w.create(snapshotMachine())
-					w.do(w.driver.Start(t.Context(), snapshotMachine()))
-					w.eventually("it runs", is(backend.StateRunning))
+					w.starts(snapshotMachine())
 					w.fillBoth(1, 2)
 					if way.asleep {
 						w.sleeps()
@@ -125,8 +124,7 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 						w.takesMemory(snapshotOf(1, "first"), snapshotMachine())
 					}
 					if !way.on && !way.asleep {
-						w.do(w.driver.Stop(t.Context(), snapshotMachine().Identity, 0))
-						w.eventually("it is off", is(backend.StateStopped))
+						w.stops()
 					}
 					if way.taken && !way.memory {
 						w.takes(snapshotOf(1, "first"), snapshotMachine())
@@ -135,7 +133,6 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 						w.changeAndSleep(3, 4)
 					}
 					w.do(w.driver.Close())
-					w.driver = nil
 					all, err := drivertest.Manager(w, drivertest.Goal(way.name), steps[i], helperState+"="+w.options.StateDir,
 						helperUID+"="+string(uid), helperSnapshot+"="+way.name, helperImage+"="+os.Getenv(helperImage))
 					w.open()
@@ -161,7 +158,7 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 					if way.changed {
 						w.hasContent(8<<20, 1, 2)
 						if way.memory {
-							w.wakes(snapshotMachine())
+							w.starts(snapshotMachine())
 							if !w.wasWoken() {
 								t.Error("the machine has booted")
 							}
@@ -184,8 +181,7 @@ func TestLongKilledWhileSnapshotsAreTaken(t *testing.T) {
 // changeAndSleep changes the content of the disks of the machine, which is off, and puts it to sleep.
 func (w *fixture) changeAndSleep(root, data byte) {
 	w.Helper()
-	w.do(w.driver.Start(w.Context(), snapshotMachine()))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(snapshotMachine())
 	w.fillBoth(root, data)
 	w.sleeps()
 }

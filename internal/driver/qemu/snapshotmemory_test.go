@@ -42,7 +42,7 @@ func (w *fixture) goesBack(token string, to backend.SnapshotIdentity, machine ba
 	w.eventually("it is restored and asleep", func(s *backend.Server) bool {
 		return s.Task == backend.TaskNone && s.Restored == token && s.State == backend.StateAsleep
 	})
-	w.wakes(machine)
+	w.starts(machine)
 	if !w.wasWoken() {
 		w.Error("it has booted")
 	}
@@ -77,7 +77,7 @@ func TestLongRestoreWithMemory(t *testing.T) {
 	sleeping := snapshotOf(2, "sleeping")
 	w.sleeps()
 	w.takesMemory(sleeping, machine)
-	w.wakes(machine)
+	w.starts(machine)
 
 	for i := range 2 {
 		w.goesBack(fmt.Sprint("back-", i), first, machine)
@@ -123,8 +123,7 @@ func TestLongMemoryThatDoesNotFit(t *testing.T) {
 	w.noBackups()
 	w.fill("root", 3)
 
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	if err := w.driver.TakeSnapshot(t.Context(), snapshotOf(2, "off"), backend.Source{Server: machine.Identity, Memory: true}); !errors.Is(err, backend.ErrNotRunning) {
 		t.Errorf("memory of a machine that is off: %v", err)
 	}
@@ -133,8 +132,7 @@ func TestLongMemoryThatDoesNotFit(t *testing.T) {
 	w.hasContent(8<<20, 1, 2)
 	machine.DiskBytes = 16 << 20
 	w.run(machine)
-	w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	w.do(w.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: "grown", Snapshot: id, Memory: true}))
 	server := w.eventually("it is restored", func(s *backend.Server) bool { return s.Task == backend.TaskNone && s.Restored == "grown" })
 	if server.State != backend.StateStopped || server.Ended == nil || server.Ended.Cause != backend.CauseMemoryLost ||
@@ -150,8 +148,7 @@ func TestLongMemoryThatDoesNotFit(t *testing.T) {
 	w.run(bare)
 	w.eventually("the guest answers", answers)
 	w.takesMemory(id, bare)
-	w.do(w.driver.Stop(t.Context(), bare.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	w.do(w.driver.RestoreServer(t.Context(), bare.Identity, backend.Restore{Token: "bare", Snapshot: id, Memory: true}))
 	w.eventually("it is restored", func(s *backend.Server) bool { return s.Restored == "bare" && s.State == backend.StateAsleep })
 	w.remove()
@@ -218,13 +215,13 @@ func testForksWithMemory(w *fixture) (guests []*testGuest, id backend.SnapshotId
 	}
 	for _, fork := range forks {
 		g := &testGuest{w, fork}
-		harness.Eventually(t, "it is created asleep", func() bool { s := g.server(); return is(backend.StateAsleep)(&s) })
+		w.until(g.machine, "it is created asleep", is(backend.StateAsleep))
 		w.do(w.driver.Start(t.Context(), fork))
 		guests = append(guests, g)
 	}
 	shared := 0
 	for _, fork := range forks {
-		harness.Eventually(t, "it is on", func() bool { s := (&testGuest{w, fork}).server(); return is(backend.StateRunning)(&s) })
+		w.until(fork, "it is on", is(backend.StateRunning))
 		if w.driver.machines[fork.UID].def.MemoryShared {
 			shared++
 		}
@@ -278,7 +275,7 @@ func TestLongForksWithMemory(t *testing.T) {
 	source, fork := guests[0].machine, guests[1]
 	fork.exec("echo of-fork >/root/file; sync")
 	w.do(w.driver.Stop(t.Context(), fork.machine.Identity, time.Minute))
-	harness.Eventually(t, "it is off", func() bool { s := fork.server(); return is(backend.StateStopped)(&s) })
+	w.until(fork.machine, "it is off", is(backend.StateStopped))
 	w.do(w.driver.Start(t.Context(), fork.machine))
 	harness.Eventually(t, "it executes commands", func() bool {
 		out, err := fork.try("hostname; cat /root/file; [ -e /tmp/i ] || echo booted")

@@ -48,16 +48,10 @@ func TestRestoreOfAMachine(t *testing.T) {
 	if err := w.driver.RestoreServer(t.Context(), machine.Identity, backend.Restore{Token: "0", Snapshot: first}); err == nil || errors.Is(err, backend.ErrInProgress) {
 		t.Errorf("a restore of a running machine: %v", err)
 	}
-	stop := func() {
-		t.Helper()
-		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-		w.eventually("it is off", is(backend.StateStopped))
-	}
-	stop()
+	w.stops()
 	machine.DiskBytes = 16 << 20
 	machine.Disks = append(machine.Disks, backend.Disk{Name: "new", SizeBytes: 1 << 20})
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(machine)
 	w.fill("new", 9)
 	w.sleeps()
 
@@ -75,13 +69,12 @@ func TestRestoreOfAMachine(t *testing.T) {
 	w.hasContent(16<<20, 1, 2)
 	w.checkFilled(filepath.Join(w.driver.machinesDir(), string(uid), diskPath("new")), 9, 1<<20)
 
-	w.do(w.driver.Start(t.Context(), machine))
-	w.eventually("it runs", is(backend.StateRunning))
+	w.starts(machine)
 	if now := w.driver.machines[uid].def.hardwareAddress(); now != mac {
 		t.Errorf("the MAC address is %s, was %s", now, mac)
 	}
 	w.fillBoth(5, 6)
-	stop()
+	w.stops()
 	w.restores("1", first) // it was done
 	w.hasContent(16<<20, 5, 6)
 

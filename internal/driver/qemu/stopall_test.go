@@ -29,11 +29,8 @@ func (w *fixture) sleeper() backend.Machine {
 func (w *fixture) shutDown(options StopOptions) *backend.Server {
 	w.Helper()
 	w.do(w.driver.Close())
-	w.driver = nil
 	w.do(StopAll(w.Context(), w.options.StateDir, options))
-	if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
-		w.Errorf("processes after the shutdown are %v, %v", pids, err)
-	}
+	w.noProcess()
 	w.open()
 	return w.server()
 }
@@ -56,7 +53,7 @@ func TestShutdownPutsMachinesToSleep(t *testing.T) {
 		t.Errorf("a machine that was off before ended with %+v", ended)
 	}
 	w.delete(failed.machine)
-	if w.wakes(machine); !w.wasWoken() {
+	if w.starts(machine); !w.wasWoken() {
 		t.Error("it was not woken")
 	}
 	// The next shutdown has no time for it, and the one of a user who deletes everything needs none.
@@ -128,8 +125,7 @@ func TestShutdownWithoutSleep(t *testing.T) {
 				t.Error("a part of its memory is left over")
 			}
 			w.run(machine)
-			w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-			if server := w.eventually("it is off", is(backend.StateStopped)); server.Ended.Cause != backend.CauseRequested {
+			if server := w.stops(); server.Ended.Cause != backend.CauseRequested {
 				t.Errorf("a stop that was requested later counts as %+v", server.Ended)
 			}
 			w.remove()
@@ -165,7 +161,7 @@ func TestSavedMemoryIsLimited(t *testing.T) {
 	if got, want := w.driver.machines[uid].savedBytes.Load(), w.server().SavedBytes; got != want {
 		t.Errorf("%d bytes are counted, want %d", got, want)
 	}
-	w.wakes(machine)
+	w.starts(machine)
 	if got := w.driver.machines[uid].savedBytes.Load(); got != 0 {
 		t.Errorf("%d bytes are counted of a machine that is awake", got)
 	}
@@ -204,7 +200,6 @@ func TestLongShutdownKilledAtEveryStep(t *testing.T) {
 	stop := func(w *fixture, step string) ([]string, error) {
 		w.Helper()
 		w.do(w.driver.Close())
-		w.driver = nil
 		return drivertest.Manager(w, drivertest.ToSleep, step, helperState+"="+w.options.StateDir, helperStop+"=yes")
 	}
 	w := newFixture(t)
@@ -225,9 +220,7 @@ func TestLongShutdownKilledAtEveryStep(t *testing.T) {
 				t.Fatalf("the shutdown was not killed at %q", at)
 			}
 			w.do(StopAll(t.Context(), w.options.StateDir, StopOptions{SleepTimeout: time.Minute}))
-			if pids, err := findOrphans(uid); err != nil || len(pids) > 0 {
-				t.Errorf("processes after the shutdown are %v, %v", pids, err)
-			}
+			w.noProcess()
 			w.open()
 			w.reach(machine, drivertest.ToRun)
 			if !w.wasWoken() || w.hasMemory() {

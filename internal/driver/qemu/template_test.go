@@ -83,8 +83,7 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 	w.options.Users = UserRange{} // one test with each
 	w.open()
 	first := booted()
-	w.do(w.driver.Create(t.Context(), first))
-	w.eventually("it is created", is(backend.StateStopped))
+	w.create(first)
 	began := time.Now()
 	w.do(w.driver.Start(t.Context(), first))
 	w.eventually("the guest answers", answers)
@@ -94,8 +93,7 @@ func TestSecondMachineStartsFromTheTemplateOfTheFirst(t *testing.T) {
 		defer w.driver.templates.mu.Unlock()
 		return len(w.driver.templates.all) == 1
 	})
-	w.do(w.driver.Stop(t.Context(), first.Identity, 0))
-	w.eventually("it is off", is(backend.StateStopped))
+	w.stops()
 	w.open()
 	began = time.Now()
 	w.do(w.driver.Start(t.Context(), first))
@@ -134,16 +132,8 @@ bootcmd:
 		machine := booted(func(m *backend.Machine) {
 			m.UID, m.Name, m.Seed = uuid.NewUUID(), fmt.Sprintf("vm-%d", i), &backend.Seed{UserData: script}
 		})
-		w.do(w.driver.Create(t.Context(), machine))
+		w.create(machine)
 		machines = append(machines, machine)
-	}
-	observe := func(machine backend.Machine) backend.Server {
-		server, err := w.driver.Observe(t.Context(), machine.Identity)
-		w.do(err)
-		return server
-	}
-	for _, machine := range machines {
-		harness.Eventually(t, "it is created", func() bool { s := observe(machine); return is(backend.StateStopped)(&s) })
 	}
 	w.haveTemplate(machines[0])
 	began := time.Now()
@@ -213,8 +203,7 @@ func TestLongMachineBootsWithoutATemplate(t *testing.T) {
 		{"with devices of no QEMU", func(memory string) error { return replaceTemplate(memory, "not what QEMU writes", 128<<20) }},
 		{"with too little memory for QEMU to start", func(memory string) error { return replaceTemplate(memory, "", 64<<20) }},
 	} {
-		w.do(w.driver.Create(t.Context(), machine))
-		w.eventually("it is created", is(backend.StateStopped))
+		w.create(machine)
 		w.haveTemplate(machine)
 		memories, err := filepath.Glob(filepath.Join(w.driver.templatesDir(), "*", templateMemory))
 		if err != nil || len(memories) != 1 {
@@ -233,8 +222,7 @@ func TestLongMachineBootsWithoutATemplate(t *testing.T) {
 		if _, err := os.Stat(memories[0]); err == nil && damage.name != "changed" {
 			t.Errorf("%s: the template is still there", damage.name)
 		}
-		w.do(w.driver.Stop(t.Context(), machine.Identity, 0))
-		w.eventually("it is off", is(backend.StateStopped))
+		w.stops()
 	}
 	w.remove()
 }

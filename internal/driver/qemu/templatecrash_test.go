@@ -94,7 +94,6 @@ func TestLongKilledWhileAForkGoesOn(t *testing.T) {
 			if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
 				t.Fatalf("the manager was not killed at %q", at)
 			}
-			w.driver = nil
 			w.open()
 			if w.server().State == backend.StatePaused { // the controller resumes it
 				err := w.driver.Resume(t.Context(), instantFork().Identity)
@@ -129,7 +128,6 @@ func TestLongKilledWhileATemplateIsMade(t *testing.T) {
 			if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
 				t.Fatalf("the manager was not killed at %q", at)
 			}
-			w.driver = nil
 			w.open()
 			if process.IsMarked(templateMark + filepath.Join(w.driver.templatesDir(), makingDir)) {
 				t.Error("the process of the template is still there")
@@ -152,15 +150,13 @@ func TestLongKilledWhileAMachineStartsFromATemplate(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			w := instantly(t)
 			machine := booted()
-			w.do(w.driver.Create(t.Context(), machine))
-			w.eventually("it is created", is(backend.StateStopped))
+			w.create(machine)
 			w.haveTemplate(machine)
 			w.do(w.driver.Close())
 			t.Setenv(helperInstant, startInstance)
 			if _, err := w.helper(drivertest.ToRun, at, ""); err == nil {
 				t.Fatalf("the manager was not killed at %q", at)
 			}
-			w.driver = nil
 			w.open()
 			w.reach(machine, drivertest.ToRun)
 			w.eventually("the guest answers", answers)

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
 	"github.com/keelson-dev/keelson/api/virtualmachine/v1alpha1"
@@ -53,17 +52,22 @@ func attached(disk string) backend.Disk { return backend.Disk{Name: "data", Virt
 // create creates a machine, which is off.
 func (w *fixture) create(machine backend.Machine) {
 	w.Helper()
-	if err := w.driver.Create(w.Context(), machine); !errors.Is(err, backend.ErrInProgress) {
-		w.Fatalf("Create: %v", err)
-	}
+	w.do(w.driver.Create(w.Context(), machine))
 	w.until(machine, "it is created", is(backend.StateStopped))
 }
 
 // until waits for a state of a machine.
 func (w *fixture) until(machine backend.Machine, what string, holds func(*backend.Server) bool) {
 	w.Helper()
+	var server backend.Server
+	defer func() {
+		if w.Failed() {
+			w.Logf("server is %+v, ended %+v", server, server.Ended)
+		}
+	}()
 	harness.Eventually(w, machine.Name+": "+what, func() bool {
-		server, err := w.driver.Observe(w.Context(), machine.Identity)
+		var err error
+		server, err = w.driver.Observe(w.Context(), machine.Identity)
 		return err == nil && holds(&server)
 	})
 }
@@ -104,14 +108,6 @@ func (w *fixture) deleteDisk(disk backend.VirtualDisk) {
 	})
 	if left, _ := filepath.Glob(filepath.Join(w.driver.disksDir(), "*"+string(disk.UID)+"*")); len(left) > 0 {
 		w.Errorf("left over: %v", left)
-	}
-}
-
-// checkImage runs qemu-img check on the file of a disk.
-func (w *fixture) checkImage(uid types.UID) {
-	w.Helper()
-	if out, err := exec.Command(w.driver.imageTool, "check", "-U", "-q", w.driver.virtualDiskPath(uid)).CombinedOutput(); err != nil {
-		w.Errorf("check the disk: %v: %s", err, out)
 	}
 }
 
@@ -167,7 +163,7 @@ func TestVirtualDiskHasOneMachine(t *testing.T) {
 	if owner := w.disk(disk).AttachedTo; owner != nil {
 		t.Errorf("the disk of a deleted machine is attached to %+v", owner)
 	}
-	w.checkImage(disk.UID)
+	w.check(w.driver.virtualDiskPath(disk.UID))
 	w.change(&a, attached("shared"))
 	w.has(a, disk)
 	w.delete(a)
@@ -200,7 +196,7 @@ func TestVirtualDiskClone(t *testing.T) {
 	if state := w.ensure(clone); !state.Created || state.Failure != nil || state.SizeBytes != 8<<20 || state.AttachedTo != nil {
 		t.Fatalf("state: %+v", state)
 	}
-	w.checkImage(clone.UID)
+	w.check(w.driver.virtualDiskPath(clone.UID))
 	raw := filepath.Join(t.TempDir(), "raw")
 	out, err := exec.Command(w.driver.imageTool, "convert", "-O", "raw", w.driver.virtualDiskPath(clone.UID), raw).CombinedOutput()
 	if err != nil {

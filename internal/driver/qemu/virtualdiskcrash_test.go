@@ -170,7 +170,6 @@ func runVirtualHelper(d *Driver, name string) error {
 func (w *fixture) goVirtual(way, step string) ([]string, error) {
 	w.Helper()
 	w.do(w.driver.Close())
-	w.driver = nil
 	steps, err := drivertest.Manager(w, drivertest.Goal(way), step,
 		helperState+"="+w.options.StateDir, helperUID+"="+string(uid), helperVirtual+"="+way, helperImage+"="+os.Getenv(helperImage))
 	w.open()
@@ -297,7 +296,7 @@ func (w *fixture) checkVirtual(way *virtualWay) {
 		if w.driver.findDisk(disk.UID) == nil {
 			continue
 		}
-		w.checkImage(disk.UID)
+		w.check(w.driver.virtualDiskPath(disk.UID))
 		if parts, _ := filepath.Glob(filepath.Join(w.driver.disksDir(), string(disk.UID), "*")); len(parts) != 2 {
 			w.Errorf("files of the disk %s: %v", disk.Name, parts)
 		}
