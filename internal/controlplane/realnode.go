@@ -234,10 +234,10 @@ func (cp *ControlPlane) simulatedNodeArgs() []string {
 // realNode is a node that executes its Pods. It is one process, which ends together with all its children.
 func (cp *ControlPlane) realNode(s node.Settings) *component {
 	return &component{
-		name:    numbered(nameNode, s.Index),
-		binary:  filepath.Join(s.Programs, node.Program),
-		args:    func() []string { return []string{"run", s.File()} },
-		inputs:  []string{s.File()},
+		name:   numbered(nameNode, s.Index),
+		binary: filepath.Join(s.Programs, node.Program),
+		args:   func() []string { return []string{"run", s.File()} },
+		inputs: []string{s.File()},
 		prepare: func(ctx context.Context) error {
 			return errors.Join(node.Clean(ctx, s.Dir), awaitPower(ctx, s.Dir))
 		},
