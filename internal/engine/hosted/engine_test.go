@@ -337,6 +337,23 @@ func TestRollout(t *testing.T) {
 	}
 }
 
+// A stop waits for the sidecar of a Pod whose other containers have ended.
+func TestIsOver(t *testing.T) {
+	for _, tt := range []struct {
+		phase   corev1.PodPhase
+		deleted *metav1.Time
+		want    bool
+	}{
+		{phase: corev1.PodRunning}, {phase: corev1.PodFailed, want: true}, {phase: corev1.PodSucceeded, want: true},
+		{phase: corev1.PodFailed, deleted: &metav1.Time{Time: noon}}, {phase: corev1.PodSucceeded, deleted: &metav1.Time{Time: noon}},
+	} {
+		pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: tt.deleted}, Status: corev1.PodStatus{Phase: tt.phase}}
+		if got := isOver(pod); got != tt.want {
+			t.Errorf("%s, deleted at %s: got %t", tt.phase, tt.deleted, got)
+		}
+	}
+}
+
 func TestRule(t *testing.T) {
 	base := v1alpha1.ClusterSpec{Engine: v1alpha1.EngineHosted, Hosted: &v1alpha1.HostedControlPlane{Namespace: "a"}}
 	for field, change := range map[string]func(*v1alpha1.ClusterSpec){

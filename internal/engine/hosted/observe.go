@@ -61,11 +61,14 @@ func (e *Engine) find(ctx context.Context, here place) (found, error) {
 	if err := e.client.List(ctx, pods, client.InNamespace(here.namespace), here.selected()); err != nil {
 		return seen, explain(err, "list", "Pods", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: here.namespace}})
 	}
-	// What has ended, such as a Pod that was evicted, may stay forever.
-	seen.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
-		return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
-	})
+	seen.pods = slices.DeleteFunc(pods.Items, isOver)
 	return seen, nil
+}
+
+// isOver reports whether a Pod has ended but may stay forever, as one that was evicted. One that is being deleted is over when it is gone: its
+// phase does not consider the sidecar, which may still run.
+func isOver(pod corev1.Pod) bool {
+	return pod.DeletionTimestamp.IsZero() && (pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded)
 }
 
 // Observe implements cluster.Engine.
