@@ -93,26 +93,6 @@ func elements(schema *apiextensionsv1.JSONSchemaProps) []*apiextensionsv1.JSONSc
 	return found
 }
 
-func TestUndescribedFindsWhatIsMissing(t *testing.T) {
-	described := apiextensionsv1.JSONSchemaProps{Description: "Something."}
-	schema := &apiextensionsv1.JSONSchemaProps{
-		Description: "Something.",
-		Properties: map[string]apiextensionsv1.JSONSchemaProps{
-			"spec": {Properties: map[string]apiextensionsv1.JSONSchemaProps{
-				"good": described,
-				"bad":  {},
-				"list": {Description: "Some.", Items: &apiextensionsv1.JSONSchemaPropsOrArray{
-					Schema: &apiextensionsv1.JSONSchemaProps{Properties: map[string]apiextensionsv1.JSONSchemaProps{"good": described, "bad": {}}},
-				}},
-			}},
-		},
-	}
-	want := []string{"Kind.spec", "Kind.spec.bad", "Kind.spec.list[].bad"}
-	if diff := cmp.Diff(want, undescribed(schema, "Kind")); diff != "" {
-		t.Errorf("undescribed (-want +got):\n%s", diff)
-	}
-}
-
 // What holds for every kind: `kubectl get keelson` lists it, its status is written
 // apart from its spec, and its columns say how old it is and whether it is ready.
 func TestEveryKindHasTheSameManners(t *testing.T) {

@@ -52,7 +52,7 @@ func documentedMetrics(t *testing.T) map[string]metric {
 	return documented
 }
 
-// updateMetrics replaces the rows of the pages with those of the program, and appends new ones to the first page.
+// updateMetrics replaces the rows of the pages with those of the program, and appends new ones to the first page: move them below their heading.
 func updateMetrics(t *testing.T, described, documented map[string]metric) {
 	t.Helper()
 	for i, path := range metricsPages {
@@ -69,60 +69,11 @@ func updateMetrics(t *testing.T, described, documented map[string]metric) {
 		})
 		for _, name := range slices.Sorted(maps.Keys(described)) {
 			if _, ok := documented[name]; i == 0 && !ok {
-				page = insertRow(page, name, described[name].row(name))
+				page += described[name].row(name) + "\n"
 			}
 		}
 		if err := os.WriteFile(path, []byte(page), 0o644); err != nil { //nolint:gosec // everybody may read it
 			t.Fatal(err)
-		}
-	}
-}
-
-// insertRow adds the row of a new metric to a page, after the last of the rows whose names have most in common with its name.
-func insertRow(page, name, row string) string {
-	end, most := len(page), -1
-	for _, at := range metricRow.FindAllStringSubmatchIndex(page, -1) {
-		if common := commonPrefix(page[at[2]:at[3]], name); common >= most {
-			end, most = at[1], common
-		}
-	}
-	return page[:end] + "\n" + row + page[end:]
-}
-
-// commonPrefix returns the number of bytes with which both begin.
-func commonPrefix(a, b string) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
-// Whoever adds a metric and renews the page gets its row below the right heading.
-func TestNewMetricIsBelowItsHeading(t *testing.T) {
-	for _, path := range metricsPages {
-		raw, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		page, below := string(raw), map[string]string{}
-		heading := ""
-		for line := range strings.Lines(page) {
-			if strings.HasPrefix(line, "## ") {
-				heading = line
-			} else if found := metricRow.FindStringSubmatch(strings.TrimSuffix(line, "\n")); found != nil {
-				below[found[1]] = heading
-			}
-		}
-		for name, want := range below {
-			const marker = "| new |"
-			before, _, _ := strings.Cut(insertRow(page, name+"_new", marker), marker)
-			if at := strings.LastIndex(before, "\n## "); at < 0 && want != "" || at >= 0 && !strings.HasPrefix(before[at+1:], want) {
-				t.Errorf("%s: a metric %s_new would not be below %q", path, name, want)
-			}
-			if last := before[strings.LastIndex(strings.TrimSuffix(before, "\n"), "\n")+1:]; !metricRow.MatchString(strings.TrimSuffix(last, "\n")) {
-				t.Errorf("%s: a metric %s_new would follow %q, which is no row", path, name, last)
-			}
 		}
 	}
 }

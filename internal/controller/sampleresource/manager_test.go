@@ -1,14 +1,7 @@
 package sampleresource
 
 import (
-	"fmt"
-	"net/http"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -52,61 +45,4 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.report("sample", ready)
 	w.Eventually("the Pod is ready again", func() bool { return w.HasReason(samplev1.ReasonPodReady) })
 	statuscheck.Verify(t, w.Object())
-}
-
-func TestLongManagerHoldsAThousand(t *testing.T) {
-	w := newWorld(t)
-	counted := w.run()
-	counted.Take()
-	const many = 1000
-	harness.Parallel(t, many, func(n int) error {
-		sample := newSample()
-		sample.ObjectMeta = metav1.ObjectMeta{Namespace: w.Namespace, Name: fmt.Sprintf("sample-%d", n)}
-		return w.Client.Create(t.Context(), sample)
-	})
-	w.Eventually("there is a Pod for each", func() bool { return len(w.pods()) == many })
-	samples := func() []client.Object {
-		var list samplev1.SampleResourceList
-		w.Do(w.Client.List(t.Context(), &list, client.InNamespace(w.Namespace)))
-		var all []client.Object
-		for i := range list.Items {
-			all = append(all, &list.Items[i])
-		}
-		return all
-	}
-	w.Eventually("each has a status", func() bool {
-		for _, sample := range samples() {
-			if len(statuscheck.Problems(sample)) > 0 {
-				return false
-			}
-		}
-		return true
-	})
-	if diff := cmp.Diff(map[string]int{http.MethodPost: many, http.MethodPut: many}, counted.Take()); diff != "" {
-		t.Errorf("requests for %d SampleResources (-want +got):\n%s", many, diff)
-	}
-
-	// A kubelet reports all of them ready, which is one more write for each.
-	pods := w.pods()
-	names := make([]string, 0, many)
-	for name := range pods {
-		names = append(names, name)
-	}
-	harness.Parallel(t, many, func(n int) error {
-		pod := pods[names[n]]
-		ready(pod)
-		return w.Client.Status().Update(t.Context(), pod)
-	})
-	w.Eventually("all are ready", func() bool {
-		for _, sample := range samples() {
-			if !meta.IsStatusConditionTrue(sample.(*samplev1.SampleResource).Status.Conditions, samplev1.ConditionReady) {
-				return false
-			}
-		}
-		return true
-	})
-	if diff := cmp.Diff(map[string]int{http.MethodPut: many}, counted.Take()); diff != "" {
-		t.Errorf("requests for %d Pods that became ready (-want +got):\n%s", many, diff)
-	}
-	statuscheck.Verify(t, samples()...)
 }
