@@ -34,6 +34,10 @@ func TestSmokeVirtualMachineInMemory(t *testing.T) {
 		t.Errorf("kubectl get vm shows %q", got)
 	}
 
+	// Ports change without a restart.
+	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"ports":[{"name":"http","port":80}]}}`)
+	s.untilField(t, "vm/fake-vm", `{.status.observedGeneration} {.status.conditions[?(@.type=="RestartRequired")].status}`, "2 False")
+
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"paused"}}`)
 	s.untilField(t, "vm/fake-vm", "{.status.printableStatus} {.status.phase} {.status.server.state}", "Paused Active Paused")
 	s.kubectl(t, "patch", "vm/fake-vm", "--type", "merge", "-p", `{"spec":{"action":"asleep"}}`)

@@ -66,6 +66,10 @@ func TestDisksReady(t *testing.T) {
 			metav1.ConditionFalse, v1alpha1.ReasonDisksPending, "Disk data: waiting for the guest to release it",
 		},
 		{
+			"another machine has one", []backend.PendingDisk{{Name: "data", Message: "waiting for the VirtualDisk a, which the machine b has", InUse: true}},
+			metav1.ConditionFalse, v1alpha1.ReasonDiskInUse, "Disk data: waiting for the VirtualDisk a, which the machine b has",
+		},
+		{
 			"one has failed", []backend.PendingDisk{{Name: "a", Message: "being added"}, {Name: "b", Message: "no space left", Failed: true}},
 			metav1.ConditionFalse, v1alpha1.ReasonDiskFailed, "Disk b: no space left; disk a: being added. Keelson retries",
 		},

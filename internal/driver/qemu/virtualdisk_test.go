@@ -96,6 +96,27 @@ func (w *fixture) change(machine *backend.Machine, disks ...backend.Disk) {
 	w.do(w.driver.Reconfigure(w.Context(), *machine))
 }
 
+// newContent returns the path of an image with that text.
+func (w *fixture) newContent(text string) string {
+	w.Helper()
+	path := filepath.Join(w.TempDir(), "content.raw")
+	w.do(os.WriteFile(path, append([]byte(text), make([]byte, 1<<20)...)[:1<<20], 0o600))
+	return path
+}
+
+// diskBegins checks the size of the disk that a guest sees, and with what it begins.
+func (w *fixture) diskBegins(disk backend.VirtualDisk, text string) {
+	w.Helper()
+	raw := filepath.Join(w.TempDir(), "raw")
+	out, err := exec.Command(w.driver.imageTool, "convert", "-O", "raw", w.driver.virtualDiskPath(disk.UID), raw).CombinedOutput()
+	if err != nil {
+		w.Fatalf("read the disk %s: %v: %s", disk.Name, err, out)
+	}
+	if got, _ := os.ReadFile(raw); int64(len(got)) != disk.SizeBytes || !strings.HasPrefix(string(got), text) {
+		w.Errorf("the disk %s has %d bytes, which begin with %q", disk.Name, len(got), got[:min(len(got), 20)])
+	}
+}
+
 // deleteDisk deletes a disk that nobody uses, and checks that nothing is left.
 func (w *fixture) deleteDisk(disk backend.VirtualDisk) {
 	w.Helper()
@@ -115,6 +136,7 @@ func (w *fixture) deleteDisk(disk backend.VirtualDisk) {
 func TestVirtualDiskHasOneMachine(t *testing.T) {
 	w := newFixture(t)
 	disk := newDisk("shared", 8<<20)
+	disk.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: w.newContent("of-both")}}
 	a, b := other("a", attached("shared")), other("b", attached("shared"))
 	a.Image.Path, b.Image.Path = emptyImage(t), emptyImage(t)
 	w.create(a)
@@ -167,16 +189,15 @@ func TestVirtualDiskHasOneMachine(t *testing.T) {
 	w.change(&a, attached("shared"))
 	w.has(a, disk)
 	w.delete(a)
+	w.diskBegins(disk, "of-both")
 	w.deleteDisk(disk)
 }
 
 // A clone has the data of its source, waits while that is in use, and keeps it from being started meanwhile.
 func TestVirtualDiskClone(t *testing.T) {
 	w := newFixture(t)
-	content := filepath.Join(t.TempDir(), "content.raw")
-	w.do(os.WriteFile(content, append([]byte("from-the-image"), make([]byte, 1<<20)...)[:1<<20], 0o600))
 	source, clone := newDisk("source", 4<<20), newDisk("clone", 8<<20)
-	source.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: content}}
+	source.Image = &v1alpha1.Image{ImageSource: v1alpha1.ImageSource{Path: w.newContent("from-the-image")}}
 	clone.From = "source"
 	if err := w.driver.EnsureDisk(t.Context(), clone); !errors.Is(err, backend.ErrSourceMissing) {
 		t.Errorf("a clone of nothing: %v", err)
@@ -197,14 +218,7 @@ func TestVirtualDiskClone(t *testing.T) {
 		t.Fatalf("state: %+v", state)
 	}
 	w.check(w.driver.virtualDiskPath(clone.UID))
-	raw := filepath.Join(t.TempDir(), "raw")
-	out, err := exec.Command(w.driver.imageTool, "convert", "-O", "raw", w.driver.virtualDiskPath(clone.UID), raw).CombinedOutput()
-	if err != nil {
-		t.Fatalf("read the clone: %v: %s", err, out)
-	}
-	if got, _ := os.ReadFile(raw); len(got) != 8<<20 || !strings.HasPrefix(string(got), "from-the-image") {
-		t.Errorf("the clone has %d bytes, which begin with %q", len(got), got[:min(len(got), 20)])
-	}
+	w.diskBegins(clone, "from-the-image")
 	small := newDisk("small", 1<<20)
 	small.From = "source"
 	if state := w.ensure(small); state.Created || state.Failure == nil || !strings.Contains(state.Failure.Error(), "more than spec.size") {
