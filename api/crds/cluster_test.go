@@ -209,6 +209,8 @@ func TestChangesOfClusters(t *testing.T) {
 		{"Pods in another namespace", `{"engine":"hosted","hosted":{"namespace":"team"}}`, `{"engine":"hosted","hosted":{"namespace":"other"}}`, true},
 		{"more members", `{"engine":"hosted","hosted":{"namespace":"team"}}`, `{"engine":"hosted","hosted":{"namespace":"team","replicas":3}}`, true},
 		{"the default is written out", `{}`, `{"engine":"local"}`, false},
+		{"a fork of what exists", `{}`, `{"from":{"snapshot":"a"}}`, true},
+		{"a fork that forgets its snapshot", `{"from":{"snapshot":"a"}}`, `{}`, true},
 		{"another snapshot for a restore", `{"restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:01Z"}}`, `{"restore":{"snapshot":"b","requestedAt":"2026-11-25T18:00:01Z"}}`, true},
 		{"another restore", `{"restore":{"snapshot":"a","requestedAt":"2026-11-25T18:00:01Z"}}`, `{"restore":{"snapshot":"b","requestedAt":"2026-11-25T18:00:02Z","keepCurrent":false}}`, false},
 	} {

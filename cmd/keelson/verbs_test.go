@@ -68,6 +68,8 @@ func TestVerbs(t *testing.T) {
 		{words: "cluster upgrade cluster-NS --version v1.36.3", want: []string{"cluster/cluster-NS upgrading\n"}},
 		{words: "cluster describe cluster-NS", want: []string{"Name: cluster-NS\n", "  running: true\n", "  version: v1.36.3\n"}},
 		{words: "cluster snapshot cluster-NS --name s-NS", want: []string{"clustersnapshot/s-NS created\n"}},
+		{words: "cluster snapshot cluster-NS --name s-NS", fails: true, want: []string{"ClusterSnapshot s-NS exists already"}},
+		{words: "cluster snapshot nope", fails: true, want: []string{`there is no Cluster "nope"`}},
 		{words: "cluster snapshot ls", want: []string{"CLUSTER", "s-NS"}},
 		{words: "cluster snapshot rm s-NS", want: []string{"clustersnapshot/s-NS deleting\n"}},
 		{words: "cluster delete cluster-NS --wait", want: []string{"cluster/cluster-NS deleting\n"}},

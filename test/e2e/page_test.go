@@ -21,7 +21,15 @@ func TestLongClusterPage(t *testing.T) {
 	for _, page := range []string{"cluster.md", "cluster-nodes.md", "cluster-upgrade.md", "cluster-stop.md", "cluster-snapshots.md", "cluster-access.md", "engines.md"} {
 		s.types(t, page, dir)
 	}
-	s.kubectl(t, "delete", "cluster", "demo", "taken-over")
+	s.kubectl(t, "delete", "cluster", "demo", "taken-over", "copy")
+	const snapshot = "clustersnapshot/before"
+	files := filepath.Join(stateDir, "cluster-snapshots", s.field(t, snapshot, "{.metadata.uid}"))
+	s.wait(t, "condition=Ready", snapshot) // it outlives its Cluster
+	s.kubectl(t, "delete", snapshot)
+	s.kubectl(t, "delete", "clustersnapshots", "--selector", "cluster.x-k8s.io/cluster-name=demo")
+	if _, err := os.Stat(files); !os.IsNotExist(err) {
+		t.Errorf("the files of the deleted snapshot: %v", err)
+	}
 }
 
 func TestFooPage(t *testing.T) { followPage(t, "foo.md") }
