@@ -1,7 +1,10 @@
 package sampleresource
 
 import (
+	"net/http"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	samplev1 "github.com/keelson-dev/keelson/api/sample/v1"
 	"github.com/keelson-dev/keelson/internal/testing/env"
@@ -45,4 +48,21 @@ func TestManagerFollowsWhatHappens(t *testing.T) {
 	w.report("sample", ready)
 	w.Eventually("the Pod is ready again", func() bool { return w.HasReason(samplev1.ReasonPodReady) })
 	statuscheck.Verify(t, w.Object())
+}
+
+// The manager sends no other requests than the writes of TestTwoWritesUntilReady: it reads from its cache.
+func TestManagerReadsFromItsCache(t *testing.T) {
+	w := newWorld(t)
+	counted := w.run()
+	counted.Take()
+	w.create()
+	w.Eventually("there is a status", func() bool { return len(statuscheck.Problems(w.Object())) == 0 })
+	if diff := cmp.Diff(map[string]int{http.MethodPost: 1, http.MethodPut: 1}, counted.Take()); diff != "" {
+		t.Errorf("requests for a SampleResource (-want +got):\n%s", diff)
+	}
+	w.report("sample", ready)
+	w.Eventually("it is ready", func() bool { return w.HasReason(samplev1.ReasonPodReady) })
+	if diff := cmp.Diff(map[string]int{http.MethodPut: 1}, counted.Take()); diff != "" {
+		t.Errorf("requests for a Pod that became ready (-want +got):\n%s", diff)
+	}
 }
