@@ -67,7 +67,7 @@ func NewReconciler(base kube.Base, drivers *Drivers) *Reconciler {
 		wakes:   map[types.UID]time.Time{},
 		booting: map[types.UID]bool{},
 		created: map[types.UID]time.Time{},
-		probers: &probers{clock: base.Clock, notify: drivers.servers.changed, all: map[types.UID]*prober{}},
+		probers: &probers{clock: base.Clock, notify: drivers.servers.Notify, all: map[types.UID]*prober{}},
 	}
 }
 

@@ -48,4 +48,4 @@ func (d *Drivers) ImageStore() (backend.ImageStore, v1alpha1.Host, error) {
 }
 
 // WatchImages sets the function to call with the name of an image that has changed.
-func (d *Drivers) WatchImages(notify func(name string)) { d.images.set(notify) }
+func (d *Drivers) WatchImages(notify func(name string)) { d.images.Watch(notify) }

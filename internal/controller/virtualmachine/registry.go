@@ -37,31 +37,10 @@ type Drivers struct {
 	closed bool
 	slots  map[string]*slot
 
-	servers   watcher[backend.Identity]
-	images    watcher[string] // by name
-	disks     watcher[backend.DiskIdentity]
-	snapshots watcher[backend.SnapshotIdentity]
-}
-
-// watcher forwards changes of something in any driver to a function that is set later.
-type watcher[I any] struct {
-	mu     sync.Mutex
-	notify func(I)
-}
-
-func (w *watcher[I]) set(notify func(I)) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.notify = notify
-}
-
-func (w *watcher[I]) changed(id I) {
-	w.mu.Lock()
-	notify := w.notify
-	w.mu.Unlock()
-	if notify != nil {
-		notify(id)
-	}
+	servers   backend.Watcher[backend.Identity]
+	images    backend.Watcher[string] // by name
+	disks     backend.Watcher[backend.DiskIdentity]
+	snapshots backend.Watcher[backend.SnapshotIdentity]
 }
 
 // slot is one driver.
@@ -141,15 +120,15 @@ func (d *Drivers) get(name string) (Driver, error) {
 		switch {
 		case s.err == nil:
 			s.driver = driver
-			s.driver.Watch(d.servers.changed)
+			s.driver.Watch(d.servers.Notify)
 			if store := storeOf[backend.ImageStore](driver); store != nil {
-				store.WatchImages(d.images.changed)
+				store.WatchImages(d.images.Notify)
 			}
 			if store := storeOf[backend.DiskStore](driver); store != nil {
-				store.WatchDisks(d.disks.changed)
+				store.WatchDisks(d.disks.Notify)
 			}
 			if store := storeOf[backend.SnapshotStore](driver); store != nil {
-				store.WatchSnapshots(d.snapshots.changed)
+				store.WatchSnapshots(d.snapshots.Notify)
 			}
 		case !errors.Is(s.err, backend.ErrMissing):
 			s.err = fmt.Errorf("open driver %s: %w: %w", name, backend.ErrUnavailable, s.err)

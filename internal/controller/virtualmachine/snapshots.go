@@ -166,4 +166,4 @@ func (d *Drivers) SnapshotStore(driver string) (backend.SnapshotStore, v1alpha1.
 }
 
 // WatchSnapshots sets the function to call with a snapshot that has changed.
-func (d *Drivers) WatchSnapshots(notify func(backend.SnapshotIdentity)) { d.snapshots.set(notify) }
+func (d *Drivers) WatchSnapshots(notify func(backend.SnapshotIdentity)) { d.snapshots.Watch(notify) }

@@ -15,7 +15,7 @@ func (d *Drivers) DiskStore(driver string) (backend.DiskStore, v1alpha1.Host, er
 }
 
 // WatchDisks sets the function to call with a VirtualDisk that has changed.
-func (d *Drivers) WatchDisks(notify func(backend.DiskIdentity)) { d.disks.set(notify) }
+func (d *Drivers) WatchDisks(notify func(backend.DiskIdentity)) { d.disks.Watch(notify) }
 
 // collectDisks reports the size of VirtualDisks.
 func (c *collector) collectDisks(ctx context.Context, collected chan<- prometheus.Metric) {

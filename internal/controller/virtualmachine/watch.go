@@ -20,7 +20,7 @@ import (
 
 // watchServers enqueues the VirtualMachine of a server that has changed.
 func watchServers(drivers *Drivers) source.Source {
-	return external.Changes(drivers.servers.set, func(id backend.Identity) client.ObjectKey {
+	return external.Changes(drivers.servers.Watch, func(id backend.Identity) client.ObjectKey {
 		return client.ObjectKey{Namespace: id.Namespace, Name: id.Name}
 	})
 }

@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
-	"github.com/keelson-dev/keelson/internal/driver/operation"
 )
 
 // Name is the name of the driver.
@@ -66,7 +65,7 @@ type Driver struct {
 	// needs it exists.
 	networking *semaphore.Weighted
 
-	watcher operation.Watcher[backend.Identity]
+	watcher backend.Watcher[backend.Identity]
 
 	mu       sync.Mutex
 	closed   bool

@@ -26,7 +26,6 @@ import (
 	"github.com/keelson-dev/keelson/internal/confine"
 	"github.com/keelson-dev/keelson/internal/controller/virtualmachine/backend"
 	"github.com/keelson-dev/keelson/internal/driver/guestboot"
-	"github.com/keelson-dev/keelson/internal/driver/operation"
 	"github.com/keelson-dev/keelson/internal/network"
 	"github.com/keelson-dev/keelson/internal/process"
 )
@@ -159,10 +158,10 @@ type Driver struct {
 	starting chan struct{}
 
 	// The watchers call the functions of the controllers.
-	watcher         operation.Watcher[backend.Identity]
-	imageWatcher    operation.Watcher[string]
-	diskWatcher     operation.Watcher[backend.DiskIdentity]
-	snapshotWatcher operation.Watcher[backend.SnapshotIdentity]
+	watcher         backend.Watcher[backend.Identity]
+	imageWatcher    backend.Watcher[string]
+	diskWatcher     backend.Watcher[backend.DiskIdentity]
+	snapshotWatcher backend.Watcher[backend.SnapshotIdentity]
 
 	mu       sync.Mutex
 	closed   bool
